@@ -8,7 +8,7 @@ from functools import cache
 from ..graph.index import Index
 from ..graph.order import post_order
 from ..graph.space import Space
-from .normal import axis_key, describe
+from .normal import attribute_text, axis_key
 from .terms import Leaf, Map, Root, ScatterMap, Term, Terms, is_reduction
 
 
@@ -103,9 +103,13 @@ class Canonical:
     def key(self, roots: Sequence[Root]) -> str:
         """Text that is equal for equal regions: terms, extents, dtypes, constness, sizes with their
         bounds and usual values."""
-        space = self.terms.space
-        lines = describe(self.terms)
+        lines = [
+            f"{t.op} {' '.join(map(str, t.children))} {attribute_text(t)} {t.dtype}"
+            for t in self.terms.nodes
+        ]
         lines += [f"root {root.term} {' '.join(root.axes)}" for root in roots]
+        lines.append(" ".join(map(str, self.terms.space.axes.values())))
+        space = self.terms.space
         used = {n for text in lines for n in space.sizes if n in text}
         bounds = (f"{n} {space.sizes[n]} {space.hints.get(n)}" for n in sorted(used))
         return "\n".join([*lines, *bounds])

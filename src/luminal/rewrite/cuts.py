@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..graph.order import post_order
@@ -55,19 +55,6 @@ class Facts:
     def points(self, t: int) -> float:
         """The usual number of points of a value."""
         return math.prod(self.extents[a] for a in self.terms.axes[t])
-
-    def factors(self) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Contractions, each with the operands of what it sums up."""
-        for reduction in self.contraction:
-            (product,) = self.terms.nodes[reduction].children
-            yield reduction, self.terms.nodes[product].children
-
-    def linear(self) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Those that multiply by what is known before the run, as linear layers do."""
-        for reduction, operands in self.factors():
-            known = [self.fixed[c] for c in operands]
-            if any(known) and not all(known):
-                yield reduction, operands
 
 
 def facts_of(normal: Normal) -> Facts:
@@ -256,7 +243,12 @@ def _forks(facts: Facts, paths: Paths) -> set[int]:
             continue
         if passed[t] > paths.behind(t, passed, facts.contraction) and not _in_one_pass(facts, t):
             found |= _sources(facts, t)
-    operands = {operand for _, several in facts.factors() for operand in several}
+    operands = {
+        operand
+        for reduction in facts.contraction
+        for product in facts.terms.nodes[reduction].children
+        for operand in facts.terms.nodes[product].children
+    }
     for t in sorted(found - operands):
         if _cheap_again(facts, t, found):
             found.remove(t)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TypeAlias
 
 from ..graph.order import post_order
@@ -143,9 +142,8 @@ class _Search:
         """Choices with few, some or many stored values, whichever is cheapest; the best first."""
         found: dict[tuple[int, ...], Choices] = {}
         for choice in self._choices():
-            selected = self._selected(choice)
-            densities = (set[int](), selected.operands(), selected.reductions)
-            constants = selected.constants()
+            densities = (set[int](), self._operands(choice), self._reductions(choice))
+            constants = self._constants(choice)
             options = [(choice, frozenset(stored | constants)) for stored in densities]
             found[tuple(choice)] = min(options, key=self._price_of)
         return sorted(found.values(), key=self._price_of)
@@ -153,15 +151,86 @@ class _Search:
     def _price_of(self, choices: Choices) -> float:
         return self.price(*choices)
 
-    def _selected(self, choice: list[int]) -> _Selected:
-        nodes = [options[n] for options, n in zip(self.classes.alternatives, choice)]
-        return _Selected(self.classes, nodes, self.planner.estimator.bytes)
-
     def _choices(self) -> Iterator[list[int]]:
         for mode in ("work", "written", "moved"):
             yield seed(self.classes, mode)
         if self.best == INFINITE:
             yield self.classes.acyclic()
+
+    def _operands(self, choice: list[int]) -> set[int]:
+        """Computed operands of reductions that depend on a reduction themselves."""
+
+        def passes(c: int, node: ENode) -> bool:
+            return node.op == "mul" or self._widens(c, node)
+
+        options = self.classes.alternatives
+        found = {c: options[c][choice[c]] for c in self._under_reductions(choice, passes)}
+        stop = ("input", *FROM_MEMORY)
+        return {
+            c for c in self._deep(choice).intersection(found)
+            if not passes(c, found[c]) and found[c].op not in stop
+        }  # fmt: skip
+
+    def _under_reductions(
+        self, choice: list[int], passes: Callable[[int, ENode], bool]
+    ) -> set[int]:
+        """What reductions read, and below that as far as a class passes."""
+
+        def below(c: int) -> tuple[int, ...]:
+            node = self.classes.alternatives[c][choice[c]]
+            return node.children if passes(c, node) else ()
+
+        reductions = self._reductions(choice)
+        return set(post_order((x for c in reductions for x in self._operands_of(choice, c)), below))
+
+    def _reductions(self, choice: list[int]) -> set[int]:
+        options = self.classes.alternatives
+        return {c for c, option in enumerate(choice) if options[c][option].over}
+
+    def _deep(self, choice: list[int]) -> set[int]:
+        """Classes with a reduction below them, in the same kernel or behind memory."""
+        deep: set[int] = set()
+        for c in self._operands_first(choice):
+            node = self.classes.alternatives[c][choice[c]]
+            if node.over or not deep.isdisjoint(node.children):
+                deep.add(c)
+        return deep
+
+    def _constants(self, choice: list[int]) -> set[int]:
+        """What is made of constants and read by what is not, unless that makes it larger."""
+        classes, found = self.classes, set()
+        for c in self._reached(choice):
+            if classes.constant[c]:
+                continue
+            for child in classes.alternatives[c][choice[c]].inline:
+                kept = self._narrowest(choice, child)
+                if self._worth_making(choice, kept):
+                    found.add(kept)
+        found |= {r for r in classes.roots if classes.constant[r]}
+        return found
+
+    def _narrowest(self, choice: list[int], c: int) -> int:
+        """What a value is a widened copy of."""
+        node = self.classes.alternatives[c][choice[c]]
+        return self._narrowest(choice, node.children[0]) if self._widens(c, node) else c
+
+    def _worth_making(self, choice: list[int], c: int) -> bool:
+        classes = self.classes
+        if not classes.constant[c] or classes.alternatives[c][choice[c]].op in ("input", "read"):
+            return False
+        return self.planner.estimator.bytes(c) <= 1.01 * self._source_bytes(choice, c)
+
+    def _source_bytes(self, choice: list[int], c: int) -> float:
+        """Of all that a value is computed from."""
+        nodes = {}
+
+        def below(x: int) -> tuple[int, ...]:
+            nodes[x] = self.classes.alternatives[x][choice[x]]
+            return nodes[x].inline
+
+        below(c)
+        found = [[x] if nodes[x].op == "input" else nodes[x].memory for x in post_order([c], below)]
+        return sum(self.planner.estimator.bytes(x) for some in found for x in some)
 
     # ---- coordinate descent
 
@@ -172,7 +241,7 @@ class _Search:
         while improved and not self._spent():
             improved = False
             choice, stored = self._without_idle_bits(choice, stored)
-            for c, option in self._selected(choice).coordinates():
+            for c, option in self._coordinates(choice):
                 flips = option == BIT
                 other = choice if flips else [*choice[:c], option, *choice[c + 1 :]]
                 move = other, stored ^ {c} if flips else stored
@@ -197,93 +266,34 @@ class _Search:
         used = frozenset(r for piece in pieces for r in piece.roots) & stored
         return (choice, used) if self.price(choice, used) <= cost else (choice, stored)
 
-
-@dataclass(frozen=True)
-class _Selected:
-    """What choices make of a region: the alternative of each class, and which classes are worth
-    storing under these. bytes: of the buffer of a class."""
-
-    classes: Classes
-    nodes: list[ENode]
-    bytes: Callable[[int], float]
-
-    @cached_property
-    def reductions(self) -> set[int]:
-        return {c for c, node in enumerate(self.nodes) if node.over}
-
-    @cached_property
-    def reached(self) -> list[int]:
-        """Classes that are used, nearest to the roots first."""
-        found = dict.fromkeys(self.classes.roots)
-        near = list(found)
-        while near:
-            near = [x for c in near for x in self.nodes[c].children if x not in found]
-            found |= dict.fromkeys(near)
-        return list(found)
-
-    @cached_property
-    def order(self) -> list[int]:
-        """The same, operands first."""
-        return post_order(self.classes.roots, lambda c: self.nodes[c].children)
-
-    def operands(self) -> set[int]:
-        """Computed operands of reductions that depend on a reduction themselves."""
-
-        def passes(c: int) -> bool:
-            return self.nodes[c].op == "mul" or self._widens(c)
-
-        stop, deep = ("input", *FROM_MEMORY), set[int]()
-        for c in self.order:  # deep: with a reduction below, in the same kernel or behind memory
-            if self.nodes[c].over or not deep.isdisjoint(self.nodes[c].children):
-                deep.add(c)
-        found = deep & self._under_reductions(passes)
-        return {c for c in found if not passes(c) and self.nodes[c].op not in stop}
-
-    def _under_reductions(self, passes: Callable[[int], bool]) -> set[int]:
-        """What reductions read, and below that as far as a class passes."""
-        tops = (x for c in self.reductions for x in self.nodes[c].children)
-        return set(post_order(tops, lambda c: self.nodes[c].children if passes(c) else ()))
-
-    def constants(self) -> set[int]:
-        """What is made of constants and read by what is not, unless that makes it larger."""
-        constant = self.classes.constant
-        read = {x for c in self.reached if not constant[c] for x in self.nodes[c].inline}
-        found = {kept for kept in map(self._narrowest, read) if self._worth_making(kept)}
-        return found | {r for r in self.classes.roots if constant[r]}
-
-    def _narrowest(self, c: int) -> int:
-        """What a value is a widened copy of."""
-        return self._narrowest(self.nodes[c].children[0]) if self._widens(c) else c
-
-    def _worth_making(self, c: int) -> bool:
-        if not self.classes.constant[c] or self.nodes[c].op in ("input", "read"):
-            return False
-        below = [(x, self.nodes[x]) for x in post_order([c], lambda x: self.nodes[x].inline)]
-        sources = [[x] if node.op == "input" else node.memory for x, node in below]
-        return self.bytes(c) <= 1.01 * sum(self.bytes(x) for some in sources for x in some)
-
-    def coordinates(self) -> list[tuple[int, int]]:
+    def _coordinates(self, choice: list[int]) -> list[tuple[int, int]]:
         """(class, alternative) or (class, BIT)."""
-        found = list[tuple[int, int]]()
-        passing = ("guard", "mul", "cast")
-        used = self._divergent() | self._under_reductions(lambda c: self.nodes[c].op in passing)
-        for c in self.reached:
-            count = len(self.classes.alternatives[c])
-            if self._storable(c, used):
+        reached, found = self._reached(choice), []
+
+        def passes(c: int, node: ENode) -> bool:
+            return node.op in ("guard", "mul", "cast")
+
+        used = self._divergent(choice) | self._under_reductions(choice, passes)
+        for c in reached:
+            larger = self.classes.constant[c] and not self._worth_making(choice, c)
+            node = self.classes.alternatives[c][choice[c]]
+            if not larger and self._storable(c, node, used):
                 found.append((c, BIT))
-            if count > 1 and not self.classes.constant[c]:
-                found += [(c, i) for i in range(count)]
+            if self.classes.constant[c]:
+                continue
+            count = len(self.classes.alternatives[c])
+            found += [(c, i) for i in range(count) if count > 1]
         return found
 
-    def _divergent(self) -> set[int]:
+    def _divergent(self, choice: list[int]) -> set[int]:
         """Values whose users part: they do not meet again before a reduction, memory or a root.
         Any other value is made once, whether its kernel stores it or not."""
-        roots, divergent = self.classes.roots, set[int]()
-        meets = {root: root for root in roots}
-        for c in reversed(self.order):
-            node = self.nodes[c]
+        classes, divergent = self.classes, set[int]()
+        meets = {root: root for root in classes.roots}
+        for c in reversed(self._operands_first(choice)):
+            node = classes.alternatives[c][choice[c]]
             end = node.over or node.op in ("scan", "wexp", "scatter")
-            mine = c if end or c in roots else meets[c]
+            mine = c if end or c in classes.roots else meets[c]
             met = [*((x, mine) for x in node.inline), *((x, ~x) for x in node.memory)]
             for child, where in met:
                 if meets.setdefault(child, where) != where:
@@ -291,19 +301,33 @@ class _Selected:
                     divergent.add(child)
         return divergent
 
-    def _storable(self, c: int, used: set[int]) -> bool:
-        """Values whose storing may pay: reductions, constants, and what is much used."""
-        node = self.nodes[c]
-        if node.op in UNSTORED or self._widens(c):  # its operand is stored instead
-            return False
-        if self.classes.constant[c]:
-            return self._worth_making(c)
-        return node.over != 0 or c in used
+    def _reached(self, choice: list[int]) -> list[int]:
+        """Classes that these choices use, nearest to the roots first."""
+        found = list(dict.fromkeys(self.classes.roots))
+        seen = set(found)
+        for c in found:
+            new = [x for x in self._operands_of(choice, c) if x not in seen]
+            seen.update(new)
+            found += dict.fromkeys(new)
+        return found
 
-    def _widens(self, c: int) -> bool:
+    def _operands_of(self, choice: list[int], c: int) -> tuple[int, ...]:
+        return self.classes.alternatives[c][choice[c]].children
+
+    def _operands_first(self, choice: list[int]) -> list[int]:
+        return post_order(self.classes.roots, lambda c: self._operands_of(choice, c))
+
+    def _storable(self, c: int, node: ENode, used: set[int]) -> bool:
+        """Values whose storing may pay: reductions, constants, and what is much used."""
+        if node.op in UNSTORED or self._widens(c, node):  # its operand is stored instead
+            return False
+        return node.over != 0 or c in used or self.classes.constant[c]
+
+    def _widens(self, c: int, node: ENode) -> bool:
         """Its operand says the same in fewer bytes."""
-        dtype, node = self.classes.dtype, self.nodes[c]
-        return node.op == "cast" and dtype[node.children[0]].bytes < dtype[c].bytes
+        if node.op != "cast":
+            return False
+        return self.classes.dtype[node.children[0]].bytes < self.classes.dtype[c].bytes
 
 
 def _cut(piece: FusedKernel) -> tuple[object, ...]:

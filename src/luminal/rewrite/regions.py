@@ -168,11 +168,15 @@ def _weight(facts: Facts, group: Group) -> float:
 
 def _layer_inputs(facts: Facts, group: Group) -> set[int]:
     """The computed operands of products with constants: the inputs of linear layers."""
-    mine, found = set(group.terms), set[int]()
-    for reduction, operands in facts.linear():
-        for operand in operands if reduction in mine else ():
-            if facts.computed[operand] and not facts.fixed[operand]:
-                found |= storable(facts, operand) & mine
+    terms, mine = facts.terms, set(group.terms)
+    found: set[int] = set()
+    for reduction in facts.contraction & mine:
+        (product,) = terms.nodes[reduction].children
+        operands = terms.nodes[product].children
+        if any(facts.fixed[c] for c in operands):
+            for operand in operands:
+                if facts.computed[operand] and not facts.fixed[operand]:
+                    found |= storable(facts, operand) & mine
     return found - set(group.roots)
 
 
@@ -242,8 +246,11 @@ def _features(facts: Facts) -> frozenset[str]:
     """Axes along which computed values are multiplied with constants and summed up, and axes that
     become such ones where they are read."""
     terms, found = facts.terms, set[str]()
-    for _, operands in facts.linear():
-        found |= frozenset.intersection(*(terms.axes[c] for c in operands))
+    for reduction in facts.contraction:
+        (product,) = terms.nodes[reduction].children
+        operands = terms.nodes[product].children
+        if any(facts.fixed[c] for c in operands) and not facts.fixed[product]:
+            found |= frozenset.intersection(*(terms.axes[c] for c in operands))
     reads = [terms.nodes[t].attribute for t in facts.live if terms.nodes[t].op == "read"]
     before = -1
     while before < len(found):
