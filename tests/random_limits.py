@@ -53,7 +53,7 @@ LIMITS: dict[str, tuple[float, ...]] = {
     "scheduling.paths.UNROLLED": (1, 10_000),
     "scheduling.paths.WHOLE": (1, 10_000),
     "scheduling.score.AGAIN": (0, 1, 1000),
-    "scheduling.score.CAST": (0.0, 100.0),
+    "scheduling.job.CAST": (0.0, 100.0),
     "scheduling.score.COPIED": (0.0, 100.0),
     "scheduling.score.WINDOW": (1, 64),
     "scheduling.several.GAIN": (100.0,),
