@@ -151,6 +151,20 @@ def test_quantised(name):
     agree(proto, {"x": IMAGE})
 
 
+def test_sums_of_whole_bytes_are_exact():
+    """Weights of 8 bits, which onnxruntime saturates without VNNI, beside sums of whole numbers."""
+    weight = np.random.default_rng(0).integers(-127, 128, (4, 3, 3, 3), np.int8)
+    constants = {"s": np.float32(0.02), "z": np.uint8(120), "w": weight, "one": np.float32(2**-7),
+                 "zero": np.int8(0)}  # fmt: skip
+    nodes = [("QuantizeLinear", "x s z", "q"),
+             ("QLinearConv", "q s z w one zero s z", "y", {"pads": [1, 1, 1, 1]})]  # fmt: skip
+    q, y = load(model(nodes, [X], ["q", "y"], constants)).run({"x": IMAGE})
+    padded = np.pad(q.astype(np.int64) - 120, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+    sums = np.einsum("nchwij,ocij->nohw", windows, weight.astype(np.int64))
+    np.testing.assert_array_equal(y, np.clip(np.rint(sums / 128) + 120, 0, 255))
+
+
 def test_narrow_types_are_rounded_and_packed():
     kinds = [TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2]
     nodes, outputs = [], []
