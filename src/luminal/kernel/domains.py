@@ -12,7 +12,7 @@ or an infinity there does not reach the result, as in every kernel that skips ma
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -25,6 +25,7 @@ from .kernel import (
     Expression,
     Guard,
     Kernel,
+    Load,
     Read,
     Rewriter,
     Value,
@@ -34,6 +35,24 @@ from .kernel import (
 Number: TypeAlias = int | float | bool
 Outside: TypeAlias = dict[Index, Number]  # condition -> what the expression is where it fails
 Ends: TypeAlias = tuple[Index | None, Index | None]
+Left: TypeAlias = tuple[tuple[str, ...], Outside]  # the axes of a buffer, what its elements are
+
+
+def ended_by_memory(
+    values: Sequence[Value], memory: Mapping[str, Left], space: Space
+) -> tuple[list[Value], dict[str, Left]]:
+    """Values with the domains that follow from what others left in memory, though no guard says so:
+    a sum of what is 0 there ends where that does. And what these values leave in memory."""
+    said, known, made, left = dict[str, Outside](), dict[str, Outside](), list[Value](), {**memory}
+    for v in values:
+        here, found = outside(v.body, said), outside(v.body, known, memory)
+        more = {c: number for c, number in found.items() if c not in here}
+        made.append(replace(v, domain=_of_reduction(v, more, space)) if more else v)
+        if v.reduction is None:
+            said[v.name], known[v.name] = here, found
+            if v.store and v.store.index == tuple(map(Index.of, v.axes)):
+                left[v.store.buffer] = v.axes, found
+    return made, left
 
 
 def derive_domains(kernel: Kernel) -> Kernel:
@@ -143,39 +162,54 @@ def _only_in_body(reader: Value, name: str) -> bool:
 # ---- what an expression is where a condition fails
 
 
-def outside(e: Expression, values: Mapping[str, Outside] = {}) -> Outside:
-    """values: the same of those that it may read."""
+def outside(
+    e: Expression, values: Mapping[str, Outside] = {}, memory: Mapping[str, Left] = {}
+) -> Outside:
+    """values, memory: the same of what it may read."""
     if isinstance(e, Read):
         return {} if e.so_far else values.get(e.value, {})
+    if isinstance(e, Load) and e.buffer in memory and not e.slots:
+        axes, found = memory[e.buffer]
+        at = dict(zip(axes, e.index))
+        return {condition.substitute(at): number for condition, number in found.items()}
     if isinstance(e, Guard):
-        return _outside_guard(e, values)
+        return outside_guard(e.conditions, *(_known(x, values, memory) for x in (e.body, e.other)))
     if isinstance(e, Apply):
-        return _outside_apply(e, values)
+        return outside_scalar(e.op, [_known(x, values, memory) for x in e.args])
     return {}
 
 
-def _outside_guard(e: Guard, values: Mapping[str, Outside]) -> Outside:
-    """`other` where its own condition fails; what both sides are where another one does."""
-    below, beside = outside(e.body, values), outside(e.other, values)
+def _known(
+    e: Expression, values: Mapping[str, Outside], memory: Mapping[str, Left]
+) -> Number | Outside:
+    return e.value if isinstance(e, Constant) else outside(e, values, memory)
+
+
+def outside_guard(
+    conditions: Sequence[Index], body: Number | Outside, other: Number | Outside
+) -> Outside:
+    """`other` where its own condition fails; what both sides are where another one does. An operand
+    is a number, or what is known of it."""
     found: Outside = {}
-    for condition in {**dict.fromkeys(e.conditions), **below}:
-        other = e.other.value if isinstance(e.other, Constant) else beside.get(condition)
-        body = other if condition in e.conditions else below[condition]
-        if other is not None and body == other:
-            found[condition] = other
+    for condition in dict.fromkeys([*conditions, *(body if isinstance(body, dict) else ())]):
+        number = _at(other, condition)
+        if number is not None and (condition in conditions or _at(body, condition) == number):
+            found[condition] = number
     return found
 
 
-def _outside_apply(e: Apply, values: Mapping[str, Outside]) -> Outside:
-    below = [outside(a, values) for a in e.args]
+def outside_scalar(op: str, operands: Sequence[Number | Outside]) -> Outside:
+    """The same of an elementwise operation."""
     found: Outside = {}
-    for condition in {c: None for b in below for c in b}:
-        args = [a.value if isinstance(a, Constant) else b.get(condition)
-                for a, b in zip(e.args, below)]  # fmt: skip
-        number = _apply(e.op, args)
+    for condition in dict.fromkeys(c for x in operands if isinstance(x, dict) for c in x):
+        number = _apply(op, [_at(x, condition) for x in operands])
         if number is not None:
             found[condition] = number
     return found
+
+
+def _at(known: Number | Outside, condition: Index) -> Number | None:
+    return known.get(condition) if isinstance(known, dict) else known
 
 
 def _apply(op: str, args: list[Number | None]) -> Number | None:

@@ -8,6 +8,7 @@ from functools import cache
 from ..graph.index import Index
 from ..graph.order import post_order
 from ..graph.space import Space
+from ..kernel.domains import Outside
 from .normal import attribute_text, axis_key
 from .terms import Leaf, Map, Root, ScatterMap, Term, Terms, is_reduction
 
@@ -16,11 +17,15 @@ class Canonical:
     """Copies the terms below some roots, down to a boundary of stored values; axes and leaves are
     numbered by first use.
 
-    `leaves[value]` is what stands for a term that another region stores: (buffer, axes).
+    leaves[value] is what stands for a term that another region stores: (buffer, axes); outside:
+    what each term is where a condition fails.
     """
 
-    def __init__(self, terms: Terms, leaves: dict[int, tuple[int, tuple[str, ...]]]) -> None:
-        self.old, self.leaves = terms, leaves
+    def __init__(
+        self, terms: Terms, leaves: dict[int, tuple[int, tuple[str, ...]]],
+        outside: Sequence[Outside],
+    ) -> None:  # fmt: skip
+        self.old, self.leaves, self.outside = terms, leaves, outside
         self.terms = Terms(Space(terms.space.sizes, hints=terms.space.hints))
         self.names: dict[str, str] = {}
         self.made: dict[int, int] = {}
@@ -44,7 +49,9 @@ class Canonical:
     def _leaf(self, value: int) -> int:
         buffer, axes = self.leaves[value]
         number = self.inputs.setdefault(buffer, len(self.inputs))
-        leaf = Leaf(number, self._axes(axes))  # no constant: a run may make it anew
+        named = self._axes(axes)
+        known = tuple((self._index(c), n) for c, n in self.outside[value].items())
+        leaf = Leaf(number, named, outside=known)  # no constant: a run may make it anew
         return self.terms.add("input", (), leaf, self.old.nodes[value].dtype)
 
     def _copy(self, term: Term) -> int:

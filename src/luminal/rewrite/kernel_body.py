@@ -152,7 +152,9 @@ class Body:
             return self._weight(node, dtype, known)
         if node.op == "guard":
             return self._guard(node, known)
-        return Apply(node.op, tuple(self.expression(x, known) for x in node.children), dtype)
+        args = tuple(self.expression(x, known) for x in node.children)
+        itself = node.op == "cast" and args[0].dtype is dtype  # under another name: `checkpoint`
+        return args[0] if itself else Apply(node.op, args, dtype)
 
     def _read(self, node: ENode, dtype: DType, known: Known) -> Expression:
         """A load at a map; guarded where nothing around it says that it stays inside."""

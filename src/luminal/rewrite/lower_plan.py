@@ -9,6 +9,7 @@ from itertools import combinations, permutations, product
 from typing import TypeAlias
 
 from ..graph.index import Index, names_of
+from ..kernel.domains import ended_by_memory
 from ..kernel.kernel import Buffer, Kernel, Store, Value
 from .kernel_body import Body, BufferView, load_from, scatter_value
 from .parts import written_in_parts
@@ -58,6 +59,8 @@ class _Lowering:
         self.constant = self._constant_memory()
         self.refs: dict[int, Ref] = {}
         self.temporaries = 0
+        leaves = (t.attribute for t in self.classes.region.terms.nodes if t.op == "input")
+        self.left = {str(Ref("input", x.number)): (x.axes, dict(x.outside)) for x in leaves}
         self.extra_roots: list[int] = []
         self._place_roots()
 
@@ -170,7 +173,8 @@ class _Lowering:
         body = Body(self.plan, piece, self.place)
         body.store({root: self.place(root) for root in piece.roots})
         memories = [*piece.reads, *piece.roots]
-        return self._step(f"k{piece.roots[0]}", body.values, memories, piece.roots[0])
+        values, self.left = ended_by_memory(body.values, self.left, self.space)
+        return self._step(f"k{piece.roots[0]}", values, memories, piece.roots[0])
 
     def _scatter(self, piece: FusedKernel) -> list[Step]:
         assert piece.scatter is not None

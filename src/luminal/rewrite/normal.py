@@ -83,7 +83,8 @@ def attribute_text(term: Term) -> str:
         return ""
     if isinstance(value, Leaf):
         constant = " constant" if value.constant else ""
-        return f"{value.number} ({' '.join(value.axes)}){constant}"
+        known = "".join(f" else {number} if {c} < 0" for c, number in value.outside)
+        return f"{value.number} ({' '.join(value.axes)}){constant}{known}"
     if isinstance(value, Map):
         return entries_text(value.entries) + domain_text(value.conditions)
     if isinstance(value, ScatterMap):

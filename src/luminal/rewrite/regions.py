@@ -12,7 +12,7 @@ from .canonical import Canonical
 from .cuts import EXPENSIVE, LEAVES, MOVEMENT, Facts, cuts_of, facts_of, reachable, storable
 from .encode import MAX_AXES
 from .normal import BufferInfo, Normal, axis_key
-from .terms import Region, Root, is_reduction
+from .terms import Region, Root, is_reduction, outside
 
 MAX_TERMS = 150  # what saturation time grows with; a region is cut further where it can be
 MAX_DEPTH = 120  # of a region: later stages walk expressions by calls of themselves
@@ -212,11 +212,11 @@ def _half(facts: Facts, group: Group) -> set[int]:
 def _regions(normal: Normal, facts: Facts, groups: list[Group]) -> list[Region]:
     stored = _buffers(normal, facts, groups)
     known: dict[str, Region] = {}
-    result = []
+    result, there = [], outside(normal.terms)
     for group in _in_order(facts, groups):
         roots, targets = _roots(normal, group, stored)
         leaves = {value: stored[value] for value in group.boundary}
-        copy = Canonical(normal.terms, leaves)
+        copy = Canonical(normal.terms, leaves, there)
         new = copy.roots(roots)
         key = copy.key(new)
         inputs = tuple(copy.inputs)

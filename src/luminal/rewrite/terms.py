@@ -31,7 +31,9 @@ from typing import Any, TypeAlias
 from ..graph.dtype import DType
 from ..graph.index import Index, names_of
 from ..graph.node import REDUCE_OPS
+from ..graph.scalars import SCALARS
 from ..graph.space import Space
+from ..kernel.domains import Number, Outside, outside_guard, outside_scalar
 
 SLOT = "$"  # the variable of a map that stands for a data-dependent index
 FROM_MEMORY = ("read", "gather", "scatter")  # their first operand is in memory
@@ -72,12 +74,14 @@ class ScatterMap:
 class Leaf:
     """A buffer from outside: its number among the region's (or program's) buffers, its axes in
     memory order (row-major), whether its contents are known before the program runs, and whether
-    many calls find it alike: the steps of a loop."""
+    many calls find it alike: the steps of a loop. outside: what its elements are where a condition
+    over its axes fails."""
 
     number: int
     axes: tuple[str, ...]
     constant: bool = False
     steady: bool = False
+    outside: tuple[tuple[Index, Number], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,20 @@ class Terms:
             return self.axes[term.children[0]] - set(term.attribute)
         own = frozenset(self.space.axes.keys() & (mentioned(term.op, term.attribute) or ()))
         return own.union(*(self.axes[c] for c in term.children[ELSEWHERE.get(term.op, 0) :]))
+
+
+def outside(terms: Terms) -> list[Outside]:
+    """What each term is where a condition over its axes fails (see `kernel.domains`)."""
+    found: list[Outside] = []
+    for node in terms.nodes:
+        operands = [terms.nodes[c].attribute if terms.nodes[c].op == "const" else found[c]
+                    for c in node.children]  # fmt: skip
+        if node.op == "guard":
+            found.append(outside_guard(node.attribute, *operands))
+        else:
+            plain = node.op in SCALARS and not is_reduction(node)
+            found.append(outside_scalar(node.op, operands) if plain else {})
+    return found
 
 
 def mentioned(op: str, found: Any) -> frozenset[str] | None:

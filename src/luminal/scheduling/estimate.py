@@ -32,7 +32,8 @@ def estimate(draft: Draft) -> float:
     cycles = 0.0
     for v in found.values:
         each = _apiece(draft, v)
-        if v in found.group and found.tile is not None:
+        left = found.streams and target.group == 1 and v.name in draft.tiles  # by a stream's loops
+        if v in found.group and found.tile is not None and not left:
             each = found.tile.cycles / len(found.group) * _windowed(draft, v)
         elif v.factors and v.name in draft.tiles:
             each = draft.tiles[v.name].cycles

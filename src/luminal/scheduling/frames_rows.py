@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from math import inf, prod
 
+from ..graph.index import names_of
 from ..kernel.kernel import Value
 from ..kernel.schedule import Loop
 from .draft import Draft
 from .estimate import kept_bytes
-from .facts import round_up
+from .facts import Access, round_up
 from .frames import LINE, UNITS, parallel
 from .frames_matrices import matrices, matrix_frame
 from .outline import shared_out, stream_of
@@ -40,8 +41,10 @@ def row_frame(draft: Draft) -> None:
     turned = {a for t in tiles for a in (t.across, t.packed)} - {""}
     free = [a for a in every if a not in lanes | turned]
     work = prod(size[a] for a in size if a not in free)
-    near = _read_again(draft, free)
-    room = _turned_units(draft, free, near, work) if near else _row_units(draft, free, work)
+    across = [str(t.lane) for v, t in zip(found.heavy, tiles) if t.lane in every and turned
+              and any(abs(x.stride(t.lane)) > 1 for x in draft.facts.accesses(v))]  # fmt: skip
+    near = _near(draft, free, across)
+    room = _page_units(draft, free, near, across, work) if near else _row_units(draft, free, work)
     if not free or _count(draft, room) < 2 * draft.target.threads:
         room = _lane_units(draft, [a for a in every if a in lanes], bool(turned), room)
     reducing = any(v.reduction for v in found.values)
@@ -92,25 +95,33 @@ def _row_units(draft: Draft, free: list[str], work: int) -> Room:
     return room
 
 
-def _read_again(draft: Draft, free: list[str]) -> list[str]:
-    """Rows of a copy along which it reads the same lines again, if there are too many other lines
-    between for the first cache."""
+def _near(draft: Draft, free: list[str], across: list[str]) -> list[str]:
+    """Rows of a copy along which it reads on, on the same page, if what it walks first comes from
+    too many other places. across: lanes that are turned in registers."""
     (value, *others), facts = draft.found.values, draft.facts
     if others or value.reduction or draft.target.group > 1:
         return []
     reads = [x for x in facts.accesses(value) if x.load and not x.load.slots]
-    near = [
-        a for a in free if facts.static[a] and a not in facts.domain(value)
-        and any(0 < abs(x.stride(a)) * x.dtype.bytes < LINE for x in reads)
-    ]  # fmt: skip
-    rest = [a for a in free if a not in near]
-    between = LINE * prod(draft.size[a] for a in rest)
-    inside = bool(near and rest) and free.index(near[0]) < free.index(rest[-1])
-    return near if inside and between > draft.target.l1 // 2 else []
+    order = [*free, *across]
+
+    def within(a: str, x: Access) -> bool:
+        """Neighbours along the axis lie on a page, those of a later one farther apart."""
+        step = abs(x.stride(a))
+        farther = (abs(x.stride(b)) > step for b in order[order.index(a) + 1 :])
+        return 0 < step * x.dtype.bytes < draft.target.page and any(farther)
+
+    near = [a for a in free if facts.static[a] and a not in facts.domain(value)
+            and any(within(a, x) for x in reads)]  # fmt: skip
+    between = LINE * prod(draft.size[a] for a in order if a not in near)
+    return near if between > draft.target.l1 // 2 else []
 
 
-def _turned_units(draft: Draft, free: list[str], near: list[str], work: int) -> Room:
-    """Units in which all rows of some lines are read before the next lines are."""
+def _page_units(
+    draft: Draft, free: list[str], near: list[str], across: list[str], work: int
+) -> Room:
+    """Units in which all that lies on some pages is read before the next pages are."""
+    if across:
+        return Room().add(parallel(across[0], min(TURNED_BLOCK, draft.size[across[0]])))
     rest, room = [a for a in free if a not in near], Room()
     each = work * prod(draft.size[a] for a in near)
     if TURNED_ROWS * each > UNIT_POINTS:
@@ -199,6 +210,12 @@ def _positions(draft: Draft, stream: str, lane: str | None) -> int:
 
 
 def _stream_units(draft: Draft, lane: str | None, width: int) -> Room:
-    """Parallel loops, the lanes last."""
-    room = Room().add(*(parallel(a, 1) for a in shared_out(draft.found, lane, draft.operands)))
-    return room.add(parallel(lane, width)) if lane else room
+    """Parallel loops, the lanes last; without lanes blocks of rows, which end each by itself."""
+    shared = shared_out(draft.found, lane, draft.operands)
+    room = Room().add(*(parallel(a, 1) for a in shared))
+    if lane:
+        return room.add(parallel(lane, width))
+    domains = (draft.facts.domain(v).values() for v in draft.found.values)
+    ends = names_of(e for each in domains for pair in each for e in pair if e is not None)
+    rows = [a for a in draft.found.common if a in ends and a not in shared]
+    return room.add(*(parallel(a, STREAM) for a in rows if draft.size[a] > STREAM))

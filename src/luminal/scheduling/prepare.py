@@ -7,7 +7,7 @@
 5. Bytes are widened before their bits are picked, if floats are made of them.
 6. What a product multiplies is widened outside of the conditions under which it is read.
 7. A long reduction with too little beside it for the threads is split in two kernels (`split`).
-8. Bounds of axes are derived from masks and padding (`domains`).
+8. Bounds of axes are derived from masks and padding (`domains`); of products of matrices no others.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ from ..kernel.kernel import (
 )
 from ..kernel.merge import merge_axes, reindexed
 from ..kernel.target import Target
+from . import instructions
 from .decisions import Decisions
-from .facts import weight
+from .facts import Facts, weight
 from .split import split_reductions
 
 BITS = ("and", "or", "xor", "shift_right")
@@ -52,7 +53,22 @@ def prepare(kernel: Kernel, target: Target, decisions: Decisions | None = None) 
     kernel = merge_axes(_alike(_without_casts(_stores_apart(kernel))))
     kernel = _widened_last(_widened_first(kernel))
     parts = split_reductions(kernel, target, decisions or Decisions())
-    return [derive_domains(part) for part in parts]
+    return [_whole_for_matrices(derive_domains(part), target) for part in parts]
+
+
+def _whole_for_matrices(kernel: Kernel, target: Target) -> Kernel:
+    """Products that matrices multiply walk all of what they sum where no condition in the kernel
+    ends it: only what lies in memory is 0 there."""
+    ended = [v for v in kernel.values if v.domain and v.factors]
+    if not ended or not target.instructions:
+        return kernel
+    bare = derive_domains(
+        replace(kernel, values=tuple(replace(v, domain={}) for v in kernel.values))
+    )
+    facts = Facts(kernel, target)
+    whole = {v.name for v in ended if instructions.matrices(facts, v)}
+    values = (bare.value(v.name) if v.name in whole else v for v in kernel.values)
+    return replace(kernel, values=tuple(values))
 
 
 def _stores_apart(kernel: Kernel) -> Kernel:

@@ -1,0 +1,76 @@
+"""What kernels leave in memory is known to those that read it, of any region."""
+
+import numpy as np
+import pytest
+
+from luminal import ops, train
+from luminal.graph.graph import Graph
+from luminal.kernel.kernel import Apply
+
+
+def gradients(length, width=8, heads=2, causal=True):
+    """Of attention, by queries, keys and values; and how to run them for a length."""
+    graph = Graph()
+    shape = (heads, length or "s", width)
+    if length is None:
+        graph.dim("s", 1, 64)
+    given = [graph.tensor(shape) for _ in range(3)]
+    mixed = ops.scaled_dot_product_attention(*given, is_causal=causal)
+    made = train.backward(mixed.square().sum(), given)
+    for each in made:
+        each.output()
+    rt = graph.compile(threads=1)
+
+    def run(n):
+        rng = np.random.default_rng(n)
+        for tensor in given:
+            rt[tensor] = rng.standard_normal((heads, n, width)).astype(np.float32)
+        rt.run()
+        return [np.array(rt[tensor]) for tensor in given], [np.array(rt[each]) for each in made]
+
+    return rt, run
+
+
+def expected(q, k, v):
+    """The same in f64, written out."""
+    q, k, v = (x.astype(np.float64) for x in (q, k, v))
+    score = q @ k.swapaxes(1, 2) / np.sqrt(q.shape[2])
+    score = np.where(np.tril(np.ones(score.shape[1:], bool)), score, -np.inf)
+    p = np.exp(score - score.max(2, keepdims=True))
+    p /= p.sum(2, keepdims=True)
+    out = 2 * (p @ v)
+    dp = out @ v.swapaxes(1, 2)
+    ds = p * (dp - (dp * p).sum(2, keepdims=True)) / np.sqrt(q.shape[2])
+    return ds @ k, ds.swapaxes(1, 2) @ q, p.swapaxes(1, 2) @ out
+
+
+def ended(rt):
+    """Sums of products that end before all of what they read."""
+    values = [v for made in rt.kernels for v in made.kernel.values if v.factors]
+    return [v for v in values if {*v.domain} & {*v.over}]
+
+
+def test_products_with_weights_that_are_zero_above_the_diagonal_end_there():
+    rt, run = gradients(48)
+    assert len(ended(rt)) >= 3  # of queries, keys, values; attention itself too
+    assert not ended(gradients(48, causal=False)[0])
+    given, found = run(48)
+    for one, other in zip(found, expected(*given)):
+        np.testing.assert_allclose(one, other, atol=2e-5)
+
+
+@pytest.mark.parametrize("length", [1, 2, 7, 33, 64])
+def test_they_end_at_the_diagonal_of_any_length(length):
+    rt, run = gradients(None)
+    assert len(ended(rt)) >= 3
+    given, found = run(length)
+    for one, other in zip(found, expected(*given)):
+        np.testing.assert_allclose(one, other, atol=2e-5)
+
+
+def test_what_is_computed_again_is_read_as_it_is():
+    """`checkpoint` casts its inputs to their own dtype, which is no operation."""
+    rt, _ = gradients(48)
+    for made in rt.kernels:
+        for e in (e for v in made.kernel.values for e in v.parts):
+            assert not (isinstance(e, Apply) and e.op == "cast" and e.args[0].dtype is e.dtype)
