@@ -12,7 +12,7 @@ or an infinity there does not reach the result, as in every kernel that skips ma
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -29,6 +29,7 @@ from .kernel import (
     Read,
     Rewriter,
     Value,
+    children,
     walk,
 )
 
@@ -43,16 +44,80 @@ def ended_by_memory(
 ) -> tuple[list[Value], dict[str, Left]]:
     """Values with the domains that follow from what others left in memory, though no guard says so:
     a sum of what is 0 there ends where that does. And what these values leave in memory."""
-    said, known, made, left = dict[str, Outside](), dict[str, Outside](), list[Value](), {**memory}
+    said, known, made = _outsides(values, {}), _outsides(values, memory), list[Value]()
     for v in values:
-        here, found = outside(v.body, said), outside(v.body, known, memory)
-        more = {c: number for c, number in found.items() if c not in here}
+        more = {c: number for c, number in known[v.name].items() if c not in said[v.name]}
         made.append(replace(v, domain=_of_reduction(v, more, space)) if more else v)
-        if v.reduction is None:
-            said[v.name], known[v.name] = here, found
-            if v.store and v.store.index == tuple(map(Index.of, v.axes)):
-                left[v.store.buffer] = v.axes, found
-    return made, left
+    whole = (v for v in values if v.reduction is None and _plain(v))
+    return made, {**memory, **{v.store.buffer: (v.axes, known[v.name]) for v in whole if v.store}}
+
+
+def ended_by_readers(
+    kernels: Sequence[Kernel], buffers: Collection[str], memory: Mapping[str, Left]
+) -> list[Kernel]:
+    """Kernels whose sums, read by other values or taken by these buffers to other kernels, walk no
+    step where nobody looks at them, or only to multiply them by 0."""
+    known = [_outsides(k.values, memory) for k in kernels]
+    loads = [(load, u, found[u.name]) for k, found in zip(kernels, known) for u in k.values
+             for load in u.loads if load.buffer in buffers]  # fmt: skip
+
+    def looked(v: Value, kernel: Kernel) -> list[frozenset[Index]]:
+        """The conditions under which each reader looks at a sum; none where not all say so."""
+        inside = [u for u in kernel.values if v.name in u.reads()]
+        if v.store is None:
+            streams = any(u.beside for u in kernel.values) or any(u.reduction for u in inside)
+            return [] if streams else [_looked_at(Read(v.name, v.dtype), u, {}) for u in inside]
+        outside = [each for each in loads if each[0].buffer == v.store.buffer]
+        alike = all(e.index == v.store.index and not e.slots for e, _, _ in outside)
+        return [_looked_at(*each) for each in outside] if _plain(v) and alike and not inside else []
+
+    def value(v: Value, kernel: Kernel) -> Value:
+        found = looked(v, kernel) if v.factors else []
+        return _stepless(v, frozenset.intersection(*found), kernel) if found else v
+
+    return [replace(k, values=tuple(value(v, k) for v in k.values)) for k in kernels]
+
+
+def _plain(v: Value) -> bool:
+    """It is stored at its own axes, each a dimension."""
+    return v.store is not None and v.store.index == tuple(map(Index.of, v.axes))
+
+
+def _looked_at(read: Expression, reader: Value, found: Outside) -> frozenset[Index]:
+    """Conditions of which each holds where a value depends on what it reads. found: what its body
+    is where one fails."""
+    if any(read in walk(e) for e in list(reader.expressions())[1:]):
+        return frozenset()
+    sums = reader.reduction if not reader.scans else None
+    idle = (c for c, n in found.items() if sums and n == identity(sums.op, reader.dtype))
+    return _around(reader.body, read).union(idle)
+
+
+def _around(e: Expression, read: Expression) -> frozenset[Index]:
+    """Conditions of the guards in which every read stands."""
+    inside = [_around(x, read) for x in children(e) if read in walk(x)]
+    mine = e.conditions if isinstance(e, Guard) and read not in walk(e.other) else ()
+    return frozenset.intersection(*inside).union(mine) if inside else frozenset()
+
+
+def _stepless(v: Value, conditions: frozenset[Index], kernel: Kernel) -> Value:
+    """A sum that walks nothing of one axis where a condition fails."""
+    space, domain = kernel.space(), dict(v.domain)
+    steps = [a for a in v.over if a not in domain and space.axes[a].is_constant]
+    for c in sorted(conditions, key=str) if steps and not v.rescale else ():
+        if c.names() <= {*v.axes, *kernel.sizes} and not c.floors and not space.nonnegative(c):
+            ends = None, (c + 1) * space.axes[steps[0]]
+            domain[steps[0]] = _tighter(domain.get(steps[0], (None, None)), ends, space)
+    return replace(v, domain=domain)
+
+
+def _outsides(values: Sequence[Value], memory: Mapping[str, Left]) -> dict[str, Outside]:
+    """What the body of each value is where a condition fails."""
+    known: dict[str, Outside] = {}
+    for v in values:
+        plain = {u.name: known[u.name] for u in values if u.name in known and u.reduction is None}
+        known[v.name] = outside(v.body, plain, memory)
+    return known
 
 
 def derive_domains(kernel: Kernel) -> Kernel:

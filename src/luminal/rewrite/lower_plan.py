@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, permutations, product
 from typing import TypeAlias
 
 from ..graph.index import Index, names_of
-from ..kernel.domains import ended_by_memory
+from ..kernel.domains import ended_by_memory, ended_by_readers
 from ..kernel.kernel import Buffer, Kernel, Store, Value
 from .kernel_body import Body, BufferView, load_from, scatter_value
 from .parts import written_in_parts
@@ -167,7 +167,9 @@ class _Lowering:
             axes = self.classes.region.roots[number].axes
             target = self._place(Ref("output", number), axes, memory, False)
             steps.append(self._copy(memory, target, Ref("output", number), False))
-        return steps
+        between = [str(Ref("temporary", n)) for n in range(self.temporaries)]
+        kernels = ended_by_readers([step.kernel for step in steps], between, self.left)
+        return [replace(step, kernel=kernel) for step, kernel in zip(steps, kernels)]
 
     def _kernel(self, piece: FusedKernel) -> Step:
         body = Body(self.plan, piece, self.place)

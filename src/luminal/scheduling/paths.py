@@ -168,7 +168,8 @@ def _reduced(
     deep, parts = tile.deep
     over = [a for a in value.over if a not in (tile.lane, deep) and not room.point(a, facts)]
     bounds, pair = facts.domain(value), tile.pair[1] if tile.pair else None
-    bounded = [a for a in over if a in bounds and a not in room.within]
+    asked = {a for x in facts.accesses(value) for c in x.conditions for a in c.names()}
+    bounded = [a for a in over if a in bounds and a in asked and a not in room.within]
     over = [a for a in over if a not in bounded]
     if not left:
         over.sort(key=lambda a: (a == pair, _still(value, tile, facts, a), -_leap(value, facts, a)))

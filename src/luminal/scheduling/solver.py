@@ -16,7 +16,7 @@ from . import instructions
 from .facts import Access, Facts, round_up
 from .job import Job, operations
 from .paths import LEAST_LANES
-from .score import Score
+from .score import LINE, Score
 from .tile import Pair, Tile, packed
 
 NEAR, TILES = 1.6, 16  # times the least cycles, and number, of tiles that a search may try
@@ -86,7 +86,8 @@ class Solver:
         for sizes, each in product(self._shapes(value, job.accesses, lane, width), pairs):
             tile = Score(job, lane, sizes, each).tile(most)
             if tile is not None:
-                tile = replace(tile, cycles=tile.cycles + self._stored(value, tile))
+                beside = self._stored(value, tile) + self._torn(value, tile)
+                tile = replace(tile, cycles=tile.cycles + beside)
                 tiles.append(tile)
                 most = min(most, NEAR * tile.cycles)
         facts.solved[key] = tiles
@@ -148,6 +149,24 @@ class Solver:
         if not stored or any(map(self._storable, (tile.lane, *rows))):
             return 0.0
         return STORED_APART / prod(self.span[a] for a in value.over)
+
+    def _torn(self, value: Value, tile: Tile) -> float:
+        """Cycles of a point for lines of results that a tile writes in part, where rows a page
+        apart drive them out before its neighbour writes the rest."""
+        lane, facts = tile.lane, self.facts
+        if tile.reduced or not value.factors or self.target.group > 1:
+            return 0.0
+        for v in facts.values:
+            steps = {a: facts.store_stride(v, a) * v.dtype.bytes for a in v.axes if v.store}
+            torn = steps.get(lane) == v.dtype.bytes and tile.size(lane) * v.dtype.bytes % LINE
+            rows = (a for a, n in steps.items() if n and n % self.target.page == 0)
+            if torn and self.span[lane] > tile.size(lane) and any(map(self._many, rows)):
+                steps_of_sum = prod(self.span[a] for a in value.over)
+                return self.target.costs.cold / (tile.size(lane) * steps_of_sum)
+        return 0.0
+
+    def _many(self, axis: str) -> bool:
+        return self.span[axis] > self.target.l1_ways
 
     def _storable(self, axis: str) -> bool:
         return any(v.store and self.facts.store_stride(v, axis) == 1 for v in self.facts.values)
