@@ -8,7 +8,7 @@ from luminal.graph.graph import Graph
 from luminal.kernel.kernel import Apply
 
 
-def gradients(length, width=8, heads=2, causal=True):
+def gradients(length, width=8, heads=2, causal=True, **options):
     """Of attention, by queries, keys and values; and how to run them for a length."""
     graph = Graph()
     shape = (heads, length or "s", width)
@@ -19,7 +19,7 @@ def gradients(length, width=8, heads=2, causal=True):
     made = train.backward(mixed.square().sum(), given)
     for each in made:
         each.output()
-    rt = graph.compile(threads=1)
+    rt = graph.compile(**{"threads": 1} | options)
 
     def run(n):
         rng = np.random.default_rng(n)
@@ -90,3 +90,13 @@ def test_scores_above_the_diagonal_are_not_computed(length):
     given, found = run(length)
     for one, other in zip(found, expected(*given)):
         np.testing.assert_allclose(one, other, atol=5e-5)
+
+
+@pytest.mark.parametrize("precision, error", [("f32", 2e-5), ("bf16", 5e-2)])
+def test_so_it_is_on_a_gpu(precision, error):
+    """In bf16 a number is rounded before the loop over units begins."""
+    rt, run = gradients(40, 16, device="cuda:sim", threads=None, precision=precision)
+    assert len(ended(rt)) >= 3
+    given, found = run(40)
+    for one, other in zip(found, expected(*given)):
+        np.testing.assert_allclose(one, other, atol=error)

@@ -51,7 +51,7 @@ def value(val: Val, known: Mapping[str, Any]) -> Any:
     if not val.literal:
         return known[val.name]
     assert val.dtype is not None
-    return val.dtype.numpy.type(int(val.name))
+    return val.dtype.numpy.type((float if val.dtype.is_float else int)(val.name))
 
 
 def computed(body: Sequence[Instruction], known: Mapping[str, Any]) -> dict[str, Any]:
