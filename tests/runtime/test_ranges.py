@@ -16,7 +16,7 @@ from luminal.graph.index import Index
 from luminal.jobs import jobs_of
 from luminal.kernel.canonical import canonical
 from luminal.kernel.kernel import Apply, Buffer, Kernel, Load, Store, Value
-from luminal.kernel.ranges import kernels_by_range, ranges_of
+from luminal.kernel.ranges import ranges_of
 from luminal.rewrite.by_range import Alternative
 from luminal.rewrite.lower_plan import Ref, Step
 from luminal.runtime.link import Linker
@@ -87,14 +87,27 @@ def test_a_size_of_one_value_is_no_size() -> None:
 
 def test_ranges_cover_all_sizes_once() -> None:
     sizes = {"s": (0, 9), "t": (2, 40), "u": (1, 3)}
-    kernel = Kernel("", (), {"a": Index.of("s")}, (), sizes)
     usual = {"s": (0, 4), "t": (2, 8, 40), "u": (2,), "unused": (1, 5)}
-    found = [ranges for ranges, _ in kernels_by_range(kernel, usual)]
+    found = [ranges for ranges, _ in ranges_of(sizes, usual)]
     assert len(found) == 6
     for s in range(10):
         for t in range(2, 41):
             at = {"s": s, "t": t}
             assert sum(all(a <= at[n] <= b for n, a, b in r) for r in found) == 1
+
+
+def test_where_nothing_is_made_no_kernel_is() -> None:
+    """Of few rows none is taken: no kernel for the range of one row, and no call for five."""
+    graph = Graph()
+    rows = graph.dim("rows", 1, 99, hint=(1, 64))
+    x = graph.tensor((rows, 4), name="x")
+    (x.narrow(0, 0, rows * (rows // 8).minimum(1)) * 2.0).output()
+    rt = graph.compile(threads=1)
+    assert len(rt.kernels) == 1
+    for count, calls in ((1, 0), (5, 0), (8, 1), (70, 1)):
+        found = rt(np.ones((count, 4), np.float32))
+        assert found.shape == (count * calls, 4) and (found == 2).all()
+        assert len(rt.trace()) == calls
 
 
 def test_a_hint_outside_the_bounds_is_refused() -> None:

@@ -49,6 +49,14 @@ def narrowed(kernel: Kernel, ranges: Ranges, hints: Hints) -> Kernel:
 def kernels_by_range(
     kernel: Kernel, usual: Mapping[str, Sequence[int]]
 ) -> list[tuple[Ranges, Kernel]]:
-    """The kernel for each range of its sizes, largest first."""
+    """The kernel for each range of its sizes, largest first, but not where it does nothing."""
     found = ranges_of(kernel.sizes, usual)
-    return [(ranges, narrowed(kernel, ranges, hints)) for ranges, hints in found]
+    made = [(ranges, narrowed(kernel, ranges, hints)) for ranges, hints in found]
+    return [(ranges, each) for ranges, each in made if not idle(each)]
+
+
+def idle(kernel: Kernel) -> bool:
+    """Whether it is known to store nothing: not at any of its sizes."""
+    space = kernel.space()
+    stored = (value.axes for value in kernel.values if value.store)
+    return all(any(space.bounds(kernel.axes[axis])[1] <= 0 for axis in axes) for axes in stored)

@@ -18,6 +18,7 @@ from .decoder import MLP, DecoderBlock
 from .dropout import (
     AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout, RReLU,
 )  # fmt: skip
+from .experts import mixture
 from .init import uninitialised
 from .lazy import (
     LazyBatchNorm1d, LazyBatchNorm2d, LazyBatchNorm3d, LazyConv1d, LazyConv2d, LazyConv3d,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from ..kernel.canonical import canonical
-from ..kernel.ranges import Hints, Ranges, narrowed, ranges_of
+from ..kernel.ranges import Hints, Ranges, idle, narrowed, ranges_of
 from .lower_plan import Ref, Step
 from .optimise import Extractor
 from .plan import Plan
@@ -86,7 +86,8 @@ def joined(parts: Sequence[tuple[Alternative, Sequence[Step]]]) -> list[Ranged]:
             arguments = {name: own.get(ref, ref) for name, ref in step.arguments.items()}
             if number not in common:
                 kernel = narrowed(step.kernel, each.ranges, each.hints)
-                found.append((each.ranges, replace(step, arguments=arguments, kernel=kernel)))
+                if not idle(kernel):
+                    found.append((each.ranges, replace(step, arguments=arguments, kernel=kernel)))
             elif not part:
                 found.append(((), replace(step, arguments=arguments)))
     return found

@@ -89,7 +89,7 @@ class Native:
         extents = [extent for m in placed for extent in self._plan.memories[m].shape]
         extents += [loop.length for loop in self._plan.loops if loop.length is not None]
         names = {name for extent in extents for name in extent.names()}
-        return sorted(names | {name for c in self._plan.calls for name, _, _ in c.ranges})
+        return sorted(names | self._plan.deciding)
 
     def _binding_key(self) -> tuple[int, ...]:
         return tuple(self._sizes.get(name, 0) for name in self._placing)
@@ -289,7 +289,7 @@ class Native:
         return found
 
     def _make_binding(self) -> Binding:
-        running = [n for n in self._running if self._plan.calls[n].runs(self._sizes)]
+        running = self._plan.needed(self._running, self._sizes)
         lives = self._plan.lives(running, self._persistent)
         placement = place(
             [Life(*life, self._plan.memories[m].bytes(self._sizes)) for m, life in lives.items()]

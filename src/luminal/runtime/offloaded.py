@@ -195,7 +195,7 @@ class Offloaded(Copying):
 
     def _now(self) -> list[int]:
         """The calls of a run at the present sizes."""
-        return [n for n in self._running if self._plan.calls[n].runs(self._sizes)]
+        return self._plan.needed(self._running, self._sizes)
 
     def _place(self, kept: Container[int]) -> None:
         """A buffer for each temporary memory, from its first use to its last."""

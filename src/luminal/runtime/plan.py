@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import CompileError
 from ..graph.dtype import DType
 from ..graph.index import Index
-from ..graph.space import Range
+from ..graph.space import Range, Space
 from ..kernel.kernel import Kernel
 from ..kernel.program import Joined, Program
 from ..kernel.ranges import Ranges
@@ -281,6 +281,32 @@ class Plan:
                 if argument.layout is None:  # else it is the packed copy that is read
                     (found if named else others).add(argument.memory)
         return frozenset(found - others)
+
+    def needed(self, calls: Iterable[int], sizes: Mapping[str, int]) -> list[int]:
+        """Those of the calls that have something to do at these sizes."""
+
+        def empty(memory: int) -> bool:
+            return any(extent.evaluate(sizes) == 0 for extent in self.memories[memory].shape)
+
+        idle = {n for n, writes in self._doubtful.items() if all(map(empty, writes))}
+        return [n for n in calls if n not in idle and self.calls[n].runs(sizes)]
+
+    @property
+    def deciding(self) -> set[str]:
+        """The sizes that decide which calls have something to do."""
+        doubtful = (m for writes in self._doubtful.values() for m in writes)
+        names = {name for m in doubtful for extent in self.memories[m].shape
+                 for name in extent.names()}  # fmt: skip
+        return names | {name for call in self.calls for name, _, _ in call.ranges}
+
+    @computed_once
+    def _doubtful(self) -> dict[int, frozenset[int]]:
+        """What calls write that may write nothing. Asked for when the plan is finished."""
+        space = Space(self.sizes)
+        may = {n for n, memory in enumerate(self.memories)
+               if any(space.bounds(extent)[0] <= 0 for extent in memory.shape)}  # fmt: skip
+        written = ((n, self.touched(call)[1]) for n, call in enumerate(self.calls))
+        return {n: writes for n, writes in written if writes <= may}
 
     def running(self) -> list[Call]:
         """The calls of every run."""

@@ -49,16 +49,17 @@ class MixtureOfExperts(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """x: (tokens, width)."""
         weights, chosen = self._route(x)  # (tokens, chosen)
-        each = x.unsqueeze(1)
         if self.experts.scale_inputs:
-            each = each * weights.unsqueeze(-1)
-        up = self._apply(self.up_proj, self.up_bias, chosen, each)  # (tokens, chosen, hidden)
+            each = x.unsqueeze(1) * weights.unsqueeze(-1)
+            return self._shared(x, nn.mixture(self._expert, each, chosen, None, self.experts.count))
+        return self._shared(x, nn.mixture(self._expert, x, chosen, weights, self.experts.count))
+
+    def _expert(self, x: Tensor, chosen: Tensor) -> Tensor:
+        """What experts make of rows: see `nn.mixture`."""
+        up = self._apply(self.up_proj, self.up_bias, chosen, x)  # (groups, rows, hidden)
         wide = self.activation(up) if self.gate_proj is None else self._gated(
-            self._apply(self.gate_proj, self.gate_bias, chosen, each), up)  # fmt: skip
-        out = self._apply(self.down_proj, self.down_bias, chosen, wide)
-        if not self.experts.scale_inputs:
-            out = out * weights.unsqueeze(-1)
-        return self._shared(x, out.sum(1))
+            self._apply(self.gate_proj, self.gate_bias, chosen, x), up)  # fmt: skip
+        return self._apply(self.down_proj, self.down_bias, chosen, wide)
 
     def _shared(self, x: Tensor, out: Tensor) -> Tensor:
         """What the expert of all tokens makes of them, added."""
@@ -102,7 +103,7 @@ class MixtureOfExperts(nn.Module):
     def _apply(
         self, matrices: Projection, bias: Tensor | None, chosen: Tensor, x: Tensor
     ) -> Tensor:
-        """Each token's x (tokens, chosen or 1, in) through the matrices of its experts."""
-        picked = matrices.rows(chosen)  # (tokens, chosen, out, in)
-        out = (picked * x.unsqueeze(-2)).sum(-1)  # (tokens, chosen, out)
+        """Rows x (groups, rows, in) through the matrices of their experts, (groups, rows or 1)."""
+        picked = matrices.rows(chosen)  # (groups, rows or 1, out, in)
+        out = (picked * x.unsqueeze(-2)).sum(-1)  # (groups, rows, out)
         return out if bias is None else out + ops.embedding(chosen, bias)

@@ -10,6 +10,7 @@ from .... import ops
 from ....errors import Unsupported
 from ....graph.dtype import f32
 from ....graph.tensor import Tensor
+from ....nn.experts import mixture
 from ....ops.base import extent
 from .base import MICROSOFT, op
 from .quantised import unpacked
@@ -17,7 +18,7 @@ from .quantised import unpacked
 if TYPE_CHECKING:
     from ..record import Recorder
 
-Layer = Callable[[Tensor, Tensor], Tensor]  # of x (tokens, chosen or 1, in) and who is chosen
+Layer = Callable[[Tensor, Tensor], Tensor]  # of rows and their experts: `nn.mixture`'s networks
 PLAIN: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": ops.relu, "gelu": lambda x: ops.gelu(x, "tanh"), "silu": ops.silu,
     "identity": lambda x: x, "relu2": lambda x: ops.square(ops.relu(x)),
@@ -59,11 +60,14 @@ def _mixed(
         shares = ops.div(shares, ops.sum(shares, -1, True))
     first, second, third = layers
     assert first is not None and second is not None
-    each = x.cast(f32).reshape((extent(router, 0), 1, extent(x, x.ndim - 1)))
-    up = None if third is None else third(each, chosen)
-    hidden = _activated(first(each, chosen), up, **attributes)
-    found = ops.mul(second(hidden, chosen), shares.unsqueeze(-1))
-    return ops.sum(found, 1).reshape(x.shape).cast(x.dtype)
+
+    def network(rows: Tensor, asked: Tensor) -> Tensor:
+        up = None if third is None else third(rows, asked)
+        return second(_activated(first(rows, asked), up, **attributes), asked)
+
+    each = x.cast(f32).reshape((extent(router, 0), extent(x, x.ndim - 1)))
+    found = mixture(network, each, chosen, shares, int(extent(router, 1)))
+    return found.reshape(x.shape).cast(x.dtype)
 
 
 def _activated(
@@ -90,7 +94,7 @@ def _activated(
 
 
 def _layer(rows: Callable[[Tensor], Tensor], bias: Tensor | None) -> Layer:
-    """rows: the matrices (tokens, chosen, out, in) of those who are chosen."""
+    """rows: the matrices (groups, rows or 1, out, in) of those who are chosen."""
 
     def layer(x: Tensor, chosen: Tensor) -> Tensor:
         found = ops.sum(ops.mul(rows(chosen).cast(f32), x.unsqueeze(-2)), -1)

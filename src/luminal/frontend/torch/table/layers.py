@@ -8,6 +8,7 @@ from typing import Any
 from .... import ops
 from ....graph.dtype import boolean
 from ....graph.tensor import Tensor
+from ....nn.experts import mixture
 from ....ops.attention import attention_scores
 from ....ops.base import extent, static
 from ....ops.recurrent import Cell, recurrent
@@ -140,14 +141,16 @@ def _group(rows: Tensor, ends: Tensor) -> Tensor:
 def grouped_mm(
     rows: Tensor, matrices: Tensor, offs: Tensor, bias: Tensor | None = None, out_dtype: Any = None
 ) -> Tensor:
-    """rows (count, in) through matrices (groups, in, out); rows after the last group give 0.
-
-    The matrix of a row is read where it lies: a gather inside the product.
-    """
+    """rows (count, in) through matrices (groups, in, out); rows after the last group give 0."""
     group, last = _group(rows, offs), static(extent(matrices, 0), "groups") - 1
-    picked = ops.index_select(matrices, 0, ops.minimum(group, last))  # (count, in, out)
-    product = ops.sum(ops.mul(widened(picked), widened(rows).unsqueeze(-1)), 1)
-    result = ops.where(ops.le(group, last).unsqueeze(-1), product, 0.0)
+
+    def product(x: Tensor, asked: Tensor) -> Tensor:
+        picked = widened(ops.embedding(asked, matrices))  # (blocks, 1, in, out)
+        return ops.sum(ops.mul(picked, x.unsqueeze(-1)), -2)
+
+    asked = ops.minimum(group, last).unsqueeze(1)
+    made = mixture(product, widened(rows), asked, None, last + 1)
+    result = ops.where(ops.le(group, last).unsqueeze(-1), made, 0.0)
     return result if bias is None else ops.add(result, bias)
 
 
