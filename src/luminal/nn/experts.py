@@ -14,21 +14,22 @@ from ..graph.tensor import Tensor
 Network: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 BLOCKS = (1, 4, 16)  # rows that go through an expert together
-READING = 5  # rows that an expert multiplies while its matrices are read: 1 to 7 were measured
+READING = 5  # rows that an expert multiplies while its matrices are read: 2 to 7 were measured
 
 
 def mixture(
-    network: Network, x: Tensor, chosen: Tensor, shares: Tensor | None, count: int
-) -> Tensor:
+    network: Network, x: Tensor, chosen: Tensor, shares: Tensor | None, count: int,
+    reading: int = READING,
+) -> Tensor:  # fmt: skip
     """(tokens, out): each token through the experts chosen for it, results times shares, added up.
 
     network: what experts make of rows (groups, rows, width), given their experts (groups, rows), or
     (groups, 1) where all of a group have the same; also called with rows (groups, 1, width) for
     several experts. x: (tokens, width), or (tokens, chosen, width). chosen: integers below `count`,
-    (tokens, chosen). shares: as large.
+    (tokens, chosen). shares: as large. reading: see `READING`; less where each row widens matrices.
     """
     x, parts = x if x.ndim == 3 else x.unsqueeze(1), list[Tensor]()
-    for tokens, block in _parts(chosen, count):
+    for tokens, block in _parts(chosen, count, reading):
         asked = chosen.narrow(0, 0, tokens)
         if block == 1:
             each = network(x.narrow(0, 0, tokens), asked)
@@ -40,24 +41,22 @@ def mixture(
     return ops.cat(parts, 0)
 
 
-def _parts(chosen: Tensor, count: int) -> list[tuple[Index, int]]:
+def _parts(chosen: Tensor, count: int, reading: int) -> list[tuple[Index, int]]:
     """How many tokens go in blocks of how many rows. All in those that take the least time: where
     their number is known in the run only, a part has all tokens or none."""
     tokens, each = chosen.node.shape
     low, high = chosen.graph.space.bounds(tokens)
     found, rest = list[tuple[Index, int]](), tokens
     for block, larger in pairwise(BLOCKS):
-        costs = ([_cost(n * each, count, b) for b in (block, larger)] for n in numbers(1))
+        costs = (
+            [int(_blocks(n * each, count, b)) * (reading + b) for b in (block, larger)]
+            for n in numbers(1)
+        )
         start = next(n for n, (now, then) in enumerate(costs, 1) if then < now)
         some = (tokens // start).minimum(1) if low < start <= high else Index.of(int(start <= low))
         found.append((rest - tokens * some, block))
         rest = tokens * some
     return [(n, b) for n, b in [*found, (rest, BLOCKS[-1])] if n is not Index.of(0)]
-
-
-def _cost(pairs: Index, count: int, block: int) -> int:
-    """How long these blocks take, in rows that an expert multiplies."""
-    return int(_blocks(pairs, count, block)) * (READING + block)
 
 
 def _blocks(pairs: Index, count: int, block: int) -> Index:

@@ -10,7 +10,7 @@ from .... import ops
 from ....errors import Unsupported
 from ....graph.dtype import f32
 from ....graph.tensor import Tensor
-from ....nn.experts import mixture
+from ....nn.experts import READING, mixture
 from ....ops.base import extent
 from .base import MICROSOFT, op
 from .quantised import unpacked
@@ -18,6 +18,7 @@ from .quantised import unpacked
 if TYPE_CHECKING:
     from ..record import Recorder
 
+UNPACKING = 1  # for `nn.mixture`: what unpacks a weight costs as much as what multiplies it
 Layer = Callable[[Tensor, Tensor], Tensor]  # of rows and their experts: `nn.mixture`'s networks
 PLAIN: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": ops.relu, "gelu": lambda x: ops.gelu(x, "tanh"), "silu": ops.silu,
@@ -46,7 +47,8 @@ def swiglu(
 
 def _mixed(
     x: Tensor, router: Tensor, layers: Sequence[Layer | None], mixing: Tensor | None = None, *,
-    k: int = 1, normalize_routing_weights: int = 0, use_sparse_mixer: int = 0, **attributes: Any,
+    reading: int = READING, k: int = 1, normalize_routing_weights: int = 0,
+    use_sparse_mixer: int = 0, **attributes: Any,
 ) -> Tensor:  # fmt: skip
     """Each token (.., width) through the k experts whose scores (tokens, experts) are largest,
     their results weighed by the softmax of the scores, or by `mixing`."""
@@ -66,7 +68,7 @@ def _mixed(
         return second(_activated(first(rows, asked), up, **attributes), asked)
 
     each = x.cast(f32).reshape((extent(router, 0), extent(x, x.ndim - 1)))
-    found = mixture(network, each, chosen, shares, int(extent(router, 1)))
+    found = mixture(network, each, chosen, shares, int(extent(router, 1)), reading)
     return found.reshape(x.shape).cast(x.dtype)
 
 
@@ -145,7 +147,8 @@ def qmoe(
 
     if held[12] is None:
         attributes["normalize_routing_weights"] = 1
-    return _mixed(x, router, [layer(number) for number in range(3)], held[12], **attributes)
+    layers = [layer(number) for number in range(3)]
+    return _mixed(x, router, layers, held[12], reading=UNPACKING, **attributes)
 
 
 def _unpacked(
