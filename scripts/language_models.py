@@ -34,7 +34,7 @@ Written by `scripts/language_models.py`; do not edit. Each row is a tiny model w
 written by transformers {version} and read by luminal: the largest difference of logits over their
 largest size; whether {tokens} greedy tokens after {longest} are the same with the cache; and
 whether they are in a batch with replies to prompts of other lengths. Models of speech: tokens of a
-sound, in a batch with another one. RWKV 7 is compared with its formulas in NumPy.
+sound, in a batch with another one. RWKV 6 and 7 are compared with their formulas in NumPy.
 Encoders of texts make no tokens: vectors, weights of words or scores, alone and in a padded batch.
 "gguf-": from GGUF files, under their architectures; jina-bert-v2, neo-bert and nomic-bert-moe are
 compared with their published formulas, as transformers has none of them.

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM
 
 from .rwkv import Rwkv7
+from .rwkv6 import Rwkv6
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
@@ -179,6 +180,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         "global_head_dim": 32, "head_dim": 16, "attention_k_eq_v": True,
         "num_global_key_value_heads": 1, "hidden_size_per_layer_input": 0,
     }),
+    "rwkv6": ("Rwkv6", {}),
     "rwkv7": ("Rwkv7", {}),
     "qwen3.5": ("Qwen3_5TextConfig", DELTA | {"linear_num_key_heads": 4}),
     "qwen3.5-moe": ("Qwen3_5MoeTextConfig", DELTA | {
@@ -196,8 +198,8 @@ ALIKE = {
 def make_model(name: str, dtype: torch.dtype = torch.float32) -> Any:
     """A model of transformers with random weights that are not tiny: logits differ clearly."""
     kind, more = FAMILIES[name]
-    if kind == "Rwkv7":
-        return Rwkv7()
+    if kind in ("Rwkv6", "Rwkv7"):
+        return Rwkv6() if kind == "Rwkv6" else Rwkv7()
     sizes = {k: v for k, v in SIZES.items() if kind != "GPT2Config" or "_id" in k or "voc" in k}
     config = getattr(transformers, kind)(**sizes | more)
     config._attn_implementation = "eager"

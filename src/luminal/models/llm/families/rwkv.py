@@ -9,8 +9,8 @@ import numpy as np
 
 from ....errors import Unsupported
 from ....weights.fields import Fields
-from ..config import DecoderConfig, common
-from ..mixers import ChannelMix, TimeMix
+from ..config import DecoderConfig, Mixer, common
+from ..mixers import ChannelMix, TimeMix, TimeMix6
 from .family import Family, State, defaults
 from .mamba import NO_END
 
@@ -31,13 +31,21 @@ def _rwkv7(values: Fields) -> DecoderConfig:
     )  # fmt: skip
     hidden = int(width * values.number("hidden_ratio", 4.0))
     hidden = values.count("intermediate_size", -(-hidden // 32) * 32)
-    both = {"num_hidden_layers": 2 * layers, "num_attention_heads": mixer.heads, "head_dim": size}
+    return mixing(values, layers, mixer, ChannelMix(hidden), "norm_eps")
+
+
+def mixing(
+    values: Fields, layers: int, mixer: TimeMix | TimeMix6, follows: Mixer, eps: str
+) -> DecoderConfig:
+    """That of so many pairs of layers. eps: the field of that of norms."""
+    both = {"num_hidden_layers": 2 * layers, "num_attention_heads": mixer.heads}
+    both |= {"head_dim": mixer.head_dim}
     given = {name: value for name, value in values.values.items() if name != "num_key_value_heads"}
     inner = defaults(Fields(given | both, values.where), tie_word_embeddings=False)
     return common(
-        inner, mixers=(mixer, ChannelMix(hidden)) * layers, rotary=(None,) * (2 * layers),
-        hidden=0, block="alone", norm="layer", context=NO_END, ropes={},
-        eps=values.number("norm_eps", 1e-5, low=0, high=1),
+        inner, mixers=(mixer, follows) * layers, rotary=(None,) * (2 * layers), hidden=0,
+        block="alone", norm="layer", context=NO_END, ropes={},
+        eps=values.number(eps, 1e-5, low=0, high=1),
     )  # fmt: skip
 
 
@@ -53,10 +61,10 @@ def _adapt(state: State, config: DecoderConfig) -> State:
         at = f"model.layers.{2 * int(layer) + (part == 'ffn')}"
         value = value.reshape(-1) if rest.startswith("x_") else value
         found[f"{at}.{'input_layernorm' if norm else 'mixer'}.{rest}"] = value
-    return _normed(found, config)
+    return normed_first(found, config)
 
 
-def _normed(state: State, config: DecoderConfig) -> State:
+def normed_first(state: State, config: DecoderConfig) -> State:
     """The first layer has a norm before all else: that of the tokens' embeddings."""
     names = [f"model.layers.0.pre_norm.{part}" for part in ("weight", "bias")]
     weight, bias = (state.pop(name, None) for name in names)

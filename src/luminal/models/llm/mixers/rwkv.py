@@ -22,7 +22,7 @@ DECAY = -0.606531  # -exp(-1/2): the logarithm of the fastest decay
 EPS = 64e-5  # of the norm of heads of 64 numbers, in proportion for others
 
 
-def _between(x: Tensor, carry: Carry, layer: int) -> tuple[Tensor, Tensor]:
+def between(x: Tensor, carry: Carry, layer: int) -> tuple[Tensor, Tensor]:
     """(x, the token before it less x), (tokens, width) both."""
     apart = carry.apart(x)
     earlier = with_earlier(apart, 1, carry, layer, "shift").narrow(1, 0, apart.shape[1])
@@ -95,7 +95,7 @@ class TimeMixLayer(nn.Module):
     def forward(self, x: Tensor, cache: Carrying) -> Tensor:
         """x: (tokens, width)."""
         carry = cache.carry
-        x, change = _between(x, carry, self.layer)
+        x, change = between(x, carry, self.layer)
         r = self.r_proj(x + change * self.x_r)
         k, v = self.k_proj(x + change * self.x_k), self._values(x + change * self.x_v, carry)
         w = DECAY * ops.sigmoid(self.w_lora(x + change * self.x_w, ops.tanh))
@@ -157,6 +157,6 @@ class ChannelMixLayer(nn.Module):
 
     def forward(self, x: Tensor, cache: Carrying) -> Tensor:
         """x: (tokens, width)."""
-        x, change = _between(x, cache.carry, self.layer)
+        x, change = between(x, cache.carry, self.layer)
         wide = ops.relu(self.key(x + change * self.x_k))
         return self.value(wide * wide)
