@@ -95,7 +95,7 @@ def test_a_chain_of_equal_kernels(size: int) -> None:
     array = np.arange(size, dtype=np.float32)
     assert np.array_equal(run(engine, array), array * 32)
     assert build.lowered == 1 and len(build.plan.calls) == 5
-    assert build.backend.log == ["k1", "|"] * 4 + ["k1"]
+    assert build.backend.log == (["k1", "|"] * 4 + ["k1"] if size else [])  # nothing to do
 
 
 def test_memory_of_a_chain_is_reused() -> None:
