@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
-from lower_cases import Case, gemm, run, schedule
+from lower_cases import Case, axes, buffer, gemm, load, mul, read, run, schedule, stored, total
 
-from luminal.graph.dtype import DType, bf16, f32
+from luminal.graph.dtype import DType, bf16, f32, i64
+from luminal.kernel.kernel import Kernel
 from luminal.kernel.program import LINE, For, Instruction, Statement
 from luminal.lowering.ahead import DISTANCE
 
@@ -102,3 +104,21 @@ def test_blocks_that_are_read_several_times_are_followed_by_the_next(native: boo
 def test_blocks_that_other_units_read_too_are_not_asked_for() -> None:
     paths = {"acc": "n/4@ k/1024 m/1 k/4 k/1! n/1#", "out": "n/4@ m/1 n/1#"}
     assert not nests(run(Case(gemm(2, 8, 2048), schedule(paths)), native=True).body)
+
+
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("units", ["n/16@ t/2", "t/2@ n/16"])
+def test_panels_that_data_choose_inside_of_the_loops_are_not_asked_for(
+    units: str, native: bool
+) -> None:
+    """The expert of a token: nothing outside of the loop over tokens says where its panel is."""
+    expert = (("$0", load("I", "t", dtype=i64)),)
+    body = mul(load("A", "t", "k"), load("W", "$0", "k", "n", slots=expert))
+    values = (total("acc", "tn", body, "k"), stored("out", "tn", read("acc"), "C"))
+    buffers = (buffer("I", i64, 6), buffer("A", f32, 6, 256),
+               buffer("W", f32, 5, 256, 48, constant=True), buffer("C", f32, 6, 48))  # fmt: skip
+    paths = {"acc": f"{units} k/4 t/1 k/1! n/1#", "out": f"{units} t/1 n/1#"}
+    packed = schedule(paths, layouts={"W": "2/16 0/1 1/1 2/1"})
+    kernel = Kernel("experts", buffers, axes(t=6, n=48, k=256), values)
+    places = {"I": np.array([3, 0, 4, 1, 1, 9])}
+    assert not nests(run(Case(kernel, packed, arrays=places), native=native).body)
