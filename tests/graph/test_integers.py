@@ -133,7 +133,10 @@ def test_what_i32_does_not_hold_stays_as_it_is() -> None:
         assert turned(cx) == expected
 
 
-@pytest.mark.parametrize("name", ["scale along the sum", "one side only", "windows of a channel"])
+NOT_OF_BYTES = ["scale along the sum", "one side only", "an infinite shift", "windows of a channel"]
+
+
+@pytest.mark.parametrize("name", NOT_OF_BYTES)
 def test_what_is_no_product_of_bytes_stays_as_it_is(name: str) -> None:
     cx = luminal.Graph()
     x, w = cx.tensor((4, 24), "u8").cast("f32"), cx.tensor((5, 24), "i8").cast("f32")
@@ -141,6 +144,8 @@ def test_what_is_no_product_of_bytes_stays_as_it_is(name: str) -> None:
         ops.matmul(x * cx.tensor((24,), "f32"), w.T).output()
     elif name == "one side only":
         ops.matmul(x + 0.5, w.T).output()
+    elif name == "an infinite shift":
+        ops.matmul(x - np.inf, w.T).output()
     else:
         image = cx.tensor((1, 4, 6, 6), "u8").cast("i32") - 3
         ops.conv2d(image, cx.tensor((4, 1, 2, 2), "i8").cast("i32"), groups=4).output()

@@ -84,7 +84,7 @@ def _with(graph: Graph, node: Node, found: Bytes, other: Node) -> Bytes | None:
         scales = (*found.scales, other)
         return replace(found, scales=scales) if node.dtype is f32 else None
     number = _number(other)
-    if found.scales or (node.dtype is f32 and (number is None or number != int(number))):
+    if found.scales or (node.dtype is f32 and (number is None or not float(number).is_integer())):
         return None
     return replace(found, shift=_sum(graph, found.shift, other if number is None else int(number)))
 
