@@ -63,6 +63,10 @@ def test_arithmetic(name):
     check(ARITHMETIC[name], numbers(4, 6), numbers(4, 6))
 
 
+def test_results_without_elements():
+    check(torch.complex, torch.randn(0, 3), torch.randn(0, 3))
+
+
 def test_rotary_positions_as_complex_numbers():
     def rotate(x, angles):
         turns = torch.polar(torch.ones_like(angles), angles)

@@ -26,6 +26,10 @@ class Pairs:
 
     part: DType
 
+    @property
+    def whole(self) -> np.dtype:
+        return np.result_type(self.part.numpy, np.complex64)
+
 
 PAIRS = {torch.complex64: Pairs(f32), torch.complex128: Pairs(f64)}
 
@@ -43,7 +47,8 @@ def array_of(tensor: torch.Tensor) -> np.ndarray:
 def tensor_of(array: np.ndarray, kind: DType | Pairs) -> torch.Tensor:
     """A tensor over the array's memory, which lives as long as the tensor."""
     if isinstance(kind, Pairs):
-        return torch.view_as_complex(torch.from_numpy(np.ascontiguousarray(array)).contiguous())
+        pairs = np.ascontiguousarray(array).view(kind.whole)
+        return torch.from_numpy(pairs.reshape(array.shape[:-1]))
     if kind.name == "bf16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
