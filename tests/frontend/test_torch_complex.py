@@ -48,12 +48,20 @@ def test_spectrogram():
     )
 
 
+PLACES = torch.tensor([2, 0, 3])
 ARITHMETIC = {
     "field": lambda z, w: z * w + z / w - 2 * w,
     "parts": lambda z, w: (z.real, w.imag, z.abs(), w.angle(), torch.view_as_real(z)),
     "conjugate": lambda z, w: (z.conj() * 2j, z @ w.mT.conj(), w.mH.contiguous()),
     "functions": lambda z, w: z.exp() + w.sqrt() + torch.tanh(z) + torch.sin(w) + z**2,
     "movement": lambda z, w: torch.cat([z, w.flip(0)], 1)[:, 1::2].transpose(0, 1),
+    "places": lambda z, w: (z[PLACES], z.index_select(0, PLACES), z.index_put((PLACES,), w[:3])),
+    "made": lambda z, w: (
+        torch.zeros(2, dtype=z.dtype) + torch.full_like(w[0, :2], 3 - 1j),
+        z.norm(),
+    ),
+    "mixed": lambda z, w: (z.addcmul(w, w, value=2j), z.addcdiv(w, z), z.lerp(w, 0.3)),
+    "modes": lambda z, w: torch.zeros(4, 9, dtype=z.dtype).slice_scatter(z * w, 1, 0, 6),
     "sums": lambda z, w: (z.sum(0), w.mean(), z.cumsum(1), torch.where(z.real > 0, z, w)),
 }
 

@@ -27,6 +27,7 @@ from .arrays import FROM_TORCH, PAIRS, Pairs, inverse, memory_order
 from .sizes import hint, index_of, known_equal, number_of
 from .table import CHECKS, COMPLEX, RULES, SOURCES
 from .table.checks import settled
+from .table.complex import reals
 
 PLACEMENT = frozenset(
     ("layout", "device", "pin_memory", "memory_format", "requires_grad", "non_blocking", "implicit")
@@ -122,7 +123,7 @@ class Recorder:
             raise Unsupported("no rule for it")
         for tensor in tensors_in(node.meta.get("val")):
             check_kind(tensor, self.memory)
-        whole = (self,) if rule is SOURCES.get(name) else ()
+        whole = (self,) if name in SOURCES else ()
         args, kwargs = self._arguments(node)
         try:
             result = rule(*whole, *args, **kwargs)
@@ -132,7 +133,7 @@ class Recorder:
             args, kwargs = self._arguments(node)
             result = rule(*whole, *args, **kwargs)
         if self.checked and name in CHECKS:
-            self._check(node, CHECKS[name](*args, **kwargs))
+            self._check(node, CHECKS[name](*map(reals, args), **kwargs))
         return result
 
     def _check(self, node: fx.Node, found: Iterable[Tensor]) -> None:
@@ -306,7 +307,6 @@ class Recorder:
         number = next((n for n, t in enumerate(known) if t is laid), len(known))
         laid.output()
         self.outputs.append(Output(node, number, kind, order, dense))
-
 
     def output_checks(self) -> None:
         """One more output, the last: whether PyTorch raises an error for the values."""

@@ -5,17 +5,21 @@ the dtypes."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .... import ops
 from ....graph.dtype import DType, f32, f64
 from ....graph.tensor import Tensor
 from ....ops import complex as pairs
 from ....ops import fourier
-from ....ops.base import broadcast, broadcast_shapes, full_like
+from ....ops.base import Size, broadcast, broadcast_shapes, full_like
 from ....ops.complex import Complex
 from ..arrays import Pairs
+from . import source
 from .base import RULES, Rule
+
+if TYPE_CHECKING:
+    from ..record import Recorder
 
 COMPLEX: dict[str, Rule] = {}
 
@@ -44,7 +48,8 @@ sum.default sum.dim_IntList mean.default mean.dim cumsum.default neg.default
 constant_pad_nd.default copy.default slice_scatter.default
 select_scatter.default diagonal_scatter.default index_put.default index_add.default
 scatter_add.default scatter.src take.default new_zeros.default zeros_like.default
-empty_like.default new_empty.default new_empty_strided.default embedding.default"""
+empty_like.default new_empty.default new_empty_strided.default embedding.default
+_unsafe_index.Tensor _unsafe_index_put.default"""
 
 
 def _parts(name: str) -> Rule:
@@ -73,7 +78,12 @@ def _half(arg: Any, number: int) -> Any:
         return arg if number == 0 else ops.zeros_like(arg)
     if isinstance(arg, complex):
         return arg.imag if number else arg.real
-    return arg
+    return arg.part if isinstance(arg, Pairs) else arg
+
+
+def reals(arg: Any) -> Any:
+    """An argument without its imaginary part."""
+    return _half(arg, 0)
 
 
 for _name in LINEAR.split():
@@ -161,6 +171,32 @@ def _scaled(function: Any) -> Rule:
     return sum_of
 
 
+@rule("full.default")
+def full(at: Recorder, shape: Sequence[Size], value: complex, dtype: Pairs) -> Complex:
+    number = complex(value)
+    return Complex(*(source.full(at, shape, n, dtype.part) for n in (number.real, number.imag)))
+
+
+@rule("zeros.default", "empty.memory_format")
+def zeros(at: Recorder, shape: Sequence[Size], dtype: Pairs) -> Complex:
+    return full(at, shape, 0, dtype)
+
+
+@rule("ones.default")
+def ones(at: Recorder, shape: Sequence[Size], dtype: Pairs) -> Complex:
+    return full(at, shape, 1, dtype)
+
+
+@rule("scalar_tensor.default")
+def scalar_tensor(at: Recorder, value: complex, dtype: Pairs) -> Complex:
+    return full(at, (), value, dtype)
+
+
+@rule("full_like.default", "fill.Scalar", "fill.Tensor")
+def filled(x: Tensor | Complex, value: Number, dtype: Any = None) -> Tensor | Complex:
+    return convert(_pairs(x, value)[1], dtype)
+
+
 rule("add.Tensor", "add.Scalar")(_scaled(pairs.add_complex))
 rule("sub.Tensor", "sub.Scalar")(_scaled(pairs.sub_complex))
 rule("rsub.Tensor", "rsub.Scalar")(lambda x, y, alpha=1: _scaled(pairs.sub_complex)(y, x, alpha))
@@ -237,6 +273,27 @@ def addmm(x: Complex, a: Complex, b: Complex, beta: complex = 1, alpha: complex 
 
 def _times(x: Number, factor: complex) -> Complex:
     return pairs.mul_complex(*_pairs(x, factor))
+
+
+@rule("addcmul.default")
+def addcmul(x: Complex, a: Number, b: Number, value: complex = 1) -> Complex:
+    return _scaled(pairs.add_complex)(x, pairs.mul_complex(*_pairs(a, b)), value)
+
+
+@rule("addcdiv.default")
+def addcdiv(x: Complex, a: Number, b: Number, value: complex = 1) -> Complex:
+    return _scaled(pairs.add_complex)(x, pairs.div_complex(*_pairs(a, b)), value)
+
+
+@rule("lerp.Scalar", "lerp.Tensor")
+def lerp(x: Complex, y: Number, weight: Number) -> Complex:
+    way = pairs.sub_complex(*_pairs(y, x))
+    return pairs.add_complex(*_pairs(x, pairs.mul_complex(*_pairs(way, weight))))
+
+
+@rule("linalg_vector_norm.default")
+def norm(x: Complex, *args: Any, dtype: Pairs | DType | None = None) -> Tensor:
+    return RULES["linalg_vector_norm.default"](pairs.magnitude(x), *args, dtype=reals(dtype))
 
 
 @rule("where.self", "where.ScalarSelf", "where.ScalarOther")
