@@ -51,6 +51,16 @@ def test_an_index_out_of_range_raises_what_eager_raises(name):
     assert report().parts == 1 and not report().fallbacks and not report().failures
 
 
+def test_an_assertion():
+    def function(at):
+        torch._assert_async((at < 3).all(), "too large")
+        return at + 1
+
+    run = torch.compile(function, backend=backend)
+    assert [same_outcome(function, run, torch.tensor([1, at])) for at in (2, 3)] == [False, True]
+    assert not report().fallbacks and not report().failures
+
+
 @pytest.mark.parametrize("op", [
     torch.floor_divide, torch.remainder, torch.fmod,
     lambda x, y: torch.div(x, y, rounding_mode="trunc"), lambda x, y: 7 % y, lambda x, y: x // 0,

@@ -108,6 +108,11 @@ def _zero(x: Value, y: Value) -> Iterator[Tensor]:
     yield ops.eq(divisor, 0)
 
 
+@check("_assert_async.default _assert_async.msg")
+def _asserted(x: Tensor, *message: str) -> Iterator[Tensor]:
+    yield ops.logical_not(x)
+
+
 @check("searchsorted.Tensor searchsorted.Scalar")
 def _sorter(rows: Tensor, values: Value, *rest: Any, **more: Any) -> Iterator[Tensor]:
     order = more.get("sorter")
