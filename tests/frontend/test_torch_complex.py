@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 from luminal.torch import backend, report
 
@@ -61,6 +62,7 @@ ARITHMETIC = {
         z.norm(),
     ),
     "mixed": lambda z, w: (z.addcmul(w, w, value=2j), z.addcdiv(w, z), z.lerp(w, 0.3)),
+    "pads": lambda z, w: (F.pad(z, (1, 0), value=2.0), torch.constant_pad_nd(w, (0, 1), 3j)),
     "modes": lambda z, w: torch.zeros(4, 9, dtype=z.dtype).slice_scatter(z * w, 1, 0, 6),
     "sums": lambda z, w: (z.sum(0), w.mean(), z.cumsum(1), torch.where(z.real > 0, z, w)),
 }

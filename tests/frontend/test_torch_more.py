@@ -327,3 +327,10 @@ def test_forward_differentiation_is_native(transform):
     x = torch.randn(4)
     close(torch.compile(f, backend=backend)(x), f(x), 1e-5)
     assert not report().fallbacks
+
+
+@pytest.mark.parametrize("kind", "tuvw")
+def test_polynomials_of_bytes_do_not_wrap(kind):
+    function = getattr(torch.special, f"shifted_chebyshev_polynomial_{kind}")
+    x = torch.tensor([0, 1, 200], dtype=torch.uint8)
+    close(torch.compile(lambda x: function(x, 2), backend=backend)(x), function(x, 2))

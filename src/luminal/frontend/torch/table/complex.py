@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .... import ops
+from ....errors import Unsupported
 from ....graph.dtype import DType, f32, f64
 from ....graph.tensor import Tensor
 from ....ops import complex as pairs
@@ -44,10 +45,9 @@ transpose.int t.default select.int slice.Tensor split.Tensor split_with_sizes.de
 unbind.int clone.default alias.default detach.default contiguous.default lift_fresh_copy.default
 cat.default stack.default flip.default roll.default diagonal.default repeat.default
 unfold.default index.Tensor index_select.default gather.default tril.default triu.default
-sum.default sum.dim_IntList mean.default mean.dim cumsum.default neg.default
-constant_pad_nd.default copy.default slice_scatter.default
-select_scatter.default diagonal_scatter.default index_put.default index_add.default
-scatter_add.default scatter.src take.default new_zeros.default zeros_like.default
+sum.default sum.dim_IntList mean.default mean.dim cumsum.default neg.default copy.default
+slice_scatter.default select_scatter.default diagonal_scatter.default index_put.default
+index_add.default scatter_add.default scatter.src take.default new_zeros.default zeros_like.default
 empty_like.default new_empty.default new_empty_strided.default embedding.default
 _unsafe_index.Tensor _unsafe_index_put.default"""
 
@@ -77,7 +77,7 @@ def _half(arg: Any, number: int) -> Any:
     if isinstance(arg, Tensor) and arg.dtype.is_float:
         return arg if number == 0 else ops.zeros_like(arg)
     if isinstance(arg, complex):
-        return arg.imag if number else arg.real
+        raise Unsupported("a complex factor")
     return arg.part if isinstance(arg, Pairs) else arg
 
 
@@ -190,6 +190,12 @@ def ones(at: Recorder, shape: Sequence[Size], dtype: Pairs) -> Complex:
 @rule("scalar_tensor.default")
 def scalar_tensor(at: Recorder, value: complex, dtype: Pairs) -> Complex:
     return full(at, (), value, dtype)
+
+
+@rule("constant_pad_nd.default")
+def padded(x: Complex, pads: Sequence[Size], value: complex = 0) -> Complex:
+    pad, number = RULES["constant_pad_nd.default"], complex(value)
+    return Complex(pad(x.real, pads, number.real), pad(x.imag, pads, number.imag))
 
 
 @rule("full_like.default", "fill.Scalar", "fill.Tensor")

@@ -28,7 +28,10 @@ same("special_spherical_bessel_j0.default", bessel.spherical_j0)
 
 def _shifted(kind: str, x: Value, n: Value) -> Tensor:
     """Over 0 .. 1 in place of -1 .. 1."""
-    return chebyshev(kind, ops.sub(ops.mul(x, 2), 1) if isinstance(x, Tensor) else 2 * x - 1, n)
+    if not isinstance(x, Tensor):
+        return chebyshev(kind, 2 * x - 1, n)
+    wide = x if x.dtype.is_float else x.cast(ops.base.f32)
+    return chebyshev(kind, ops.sub(ops.mul(wide, 2), 1), n)
 
 
 for _kind in "tuvw":
