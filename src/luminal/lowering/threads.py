@@ -33,6 +33,7 @@ from .aligned import Multiples, together
 from .barriers import BARRIER, with_barriers
 from .builder import integer
 from .fragments import fragments_of, most_lanes, steps_apart, widest
+from .in_turn import few_at_a_time
 from .neighbours import side_by_side
 from .owners import THREAD, Row, Way, wide
 from .place import Lanes
@@ -121,7 +122,8 @@ class _Lanes(Staged):
         made, self.out = self.out, outer
         if self.wide <= 4:
             return made
-        return side_by_side(made, self.written, self.multiples, self.wide, self.several)
+        made = side_by_side(made, self.written, self.multiples, self.wide, self.several)
+        return few_at_a_time(made, self.written)
 
     def several(self, dtype: DType, count: int) -> Val:
         return self.fresh(dtype, (("registers", count),))

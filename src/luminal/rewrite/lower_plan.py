@@ -240,22 +240,43 @@ def memory_orders(plan: Plan) -> dict[int, tuple[str, ...]]:
     indices at which these are read. An axis that only constants have stands where the axes stand
     that those constants pair it with: the channels of a convolution like those of what follows it.
     Where nothing is said, such axes stand inside of the others (a projection's features stay
-    contiguous).
+    contiguous). A weight that is taken apart in every run lies as the constants that it is made
+    of, and what is multiplied with it rather so than as others would have it.
     """
     classes, region = plan.classes, plan.classes.region
     leaves = [t.attribute for t in region.terms.nodes if t.op == "input"]
     kept = [root.axes for root in region.roots]
     given = {a for leaf in leaves if not leaf.constant for a in leaf.axes}
     constant_only = {a for leaf in leaves if leaf.constant for a in leaf.axes} - given
-    told = Counter(pair for axes in [*kept, *(leaf.axes for leaf in leaves)]
-                   for pair in combinations(axes, 2))  # fmt: skip
+    told = _told([*kept, *(leaf.axes for leaf in leaves)])
     before = _read_in_order(region.terms, told)
     constants = [set(leaf.axes) for leaf in leaves if leaf.constant]
     places = _with_partners(constants, before, constant_only.difference(*kept))
+    own = [_made_of(plan, piece) for piece in plan.pieces]
+    places = _first(sum(own, Counter()), places)
     return {
-        root: _sorted(classes.encoding.names(classes.axes[root]), places, constant_only)
-        for piece in plan.pieces for root in piece.roots
+        root: _sorted(classes.encoding.names(classes.axes[root]), mine, places, constant_only)
+        for piece, mine in zip(plan.pieces, own) for root in piece.roots
     }  # fmt: skip
+
+
+def _told(orders: Iterable[tuple[str, ...]]) -> Counter[tuple[str, str]]:
+    return Counter(pair for axes in orders for pair in combinations(axes, 2))
+
+
+def _made_of(plan: Plan, piece: FusedKernel) -> Counter[tuple[str, str]]:
+    """What constants say of what is made of them alone, in every run."""
+    classes = plan.classes
+    alone = all(classes.is_input(r) and classes.leaf(r).constant for r in piece.reads)
+    once = any(classes.constant[root] for root in piece.roots)
+    reads = sorted(piece.reads) if alone and not once else []
+    return _told(classes.leaf(r).axes for r in reads)
+
+
+def _first(told: Order, before: Order) -> Order:
+    """With the pairs of which nothing was told."""
+    known = {*told, *((b, a) for a, b in told)}
+    return {**told, **{pair: n for pair, n in before.items() if pair not in known}}
 
 
 def _read_in_order(terms: Terms, before: Order) -> Order:
@@ -269,8 +290,7 @@ def _read_in_order(terms: Terms, before: Order) -> Order:
             if before.get((p, q), 0) > before.get((q, p), 0):
                 names = product(sorted(here.names()), sorted(there.names()))
                 found.update((a, b) for a, b in names if a != b)
-    unknown = (pair for pair in found if pair not in before and pair[::-1] not in before)
-    return {**before, **{pair: found[pair] for pair in unknown}}
+    return _first(before, found)
 
 
 def _with_partners(constants: Sequence[set[str]], before: Order, constant_only: set[str]) -> Order:
@@ -287,16 +307,19 @@ def _with_partners(constants: Sequence[set[str]], before: Order, constant_only: 
     return places
 
 
-def _sorted(names: Iterable[str], before: Order, constant_only: set[str]) -> tuple[str, ...]:
-    """Repeatedly the axis that fewest others want outside of it."""
-    rest = list(names)
+def _sorted(
+    names: Iterable[str], own: Order, before: Order, constant_only: set[str]
+) -> tuple[str, ...]:
+    """Repeatedly the axis that fewest others want outside of it: by its own order, then by that of
+    all."""
+    rest, before = list(names), _first(own, before)
     order: list[str] = []
     while rest:
 
-        def unwanted(a: str) -> tuple[int, bool, int]:
-            others = [b for b in rest if b != a]
-            against = sum(before.get((b, a), 0) > before.get((a, b), 0) for b in others)
-            return against, a in constant_only, rest.index(a)
+        def unwanted(a: str) -> tuple[int, int, bool, int]:
+            against = (sum(pairs.get((b, a), 0) > pairs.get((a, b), 0) for b in rest)
+                       for pairs in (own, before))  # fmt: skip
+            return *against, a in constant_only, rest.index(a)
 
         first = min(rest, key=unwanted)
         order.append(first)
