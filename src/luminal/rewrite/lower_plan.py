@@ -312,14 +312,14 @@ def _sorted(
 ) -> tuple[str, ...]:
     """Repeatedly the axis that fewest others want outside of it: by its own order, then by that of
     all."""
-    rest, before = list(names), _first(own, before)
+    rest, before, mine = list(names), _first(own, before), {a for pair in own for a in pair}
     order: list[str] = []
     while rest:
 
-        def unwanted(a: str) -> tuple[int, int, bool, int]:
+        def unwanted(a: str) -> tuple[int, int, bool, bool, int]:
             against = (sum(pairs.get((b, a), 0) > pairs.get((a, b), 0) for b in rest)
                        for pairs in (own, before))  # fmt: skip
-            return *against, a in constant_only, rest.index(a)
+            return *against, a not in mine, a in constant_only, rest.index(a)
 
         first = min(rest, key=unwanted)
         order.append(first)
