@@ -136,6 +136,19 @@ def test_nvrtc_takes_every_kernel(arch: str) -> None:
         assert 0 < built.registers <= 255
 
 
+@pytest.mark.parametrize("alone, kept", [(0, b"one block"), (24, b"several")])
+def test_what_spills_is_compiled_for_one_block(
+    alone: int, kept: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is kept where it spills less."""
+    def answer(source: str, arch: str, kind: str) -> nvrtc.Built:
+        one = "__launch_bounds__(256, 1)" in source
+        return nvrtc.Built(b"one block" if one else b"several", spilled=alone if one else 16)
+
+    monkeypatch.setattr(nvrtc, "_compiled", answer)
+    assert nvrtc.compiled("__launch_bounds__(256) void k() {}", "sm_80").code == kept
+
+
 @with_nvrtc
 def test_nvrtc_says_what_is_wrong() -> None:
     with pytest.raises(CompileError, match="undefined"):

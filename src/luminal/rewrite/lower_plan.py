@@ -240,8 +240,9 @@ def memory_orders(plan: Plan) -> dict[int, tuple[str, ...]]:
     indices at which these are read. An axis that only constants have stands where the axes stand
     that those constants pair it with: the channels of a convolution like those of what follows it.
     Where nothing is said, such axes stand inside of the others (a projection's features stay
-    contiguous). A weight that is taken apart in every run lies as the constants that it is made
-    of, and what is multiplied with it rather so than as others would have it.
+    contiguous). Where rows of matrices are multiplied as they lie, a weight that is taken apart in
+    every run lies as the constants that it is made of, and what is multiplied with it rather so
+    than as others would have it.
     """
     classes, region = plan.classes, plan.classes.region
     leaves = [t.attribute for t in region.terms.nodes if t.op == "input"]
@@ -252,7 +253,7 @@ def memory_orders(plan: Plan) -> dict[int, tuple[str, ...]]:
     before = _read_in_order(region.terms, told)
     constants = [set(leaf.axes) for leaf in leaves if leaf.constant]
     places = _with_partners(constants, before, constant_only.difference(*kept))
-    own = [_made_of(plan, piece) for piece in plan.pieces]
+    own = [_made_of(plan, piece) if plan.in_rows else Counter() for piece in plan.pieces]
     places = _first(sum(own, Counter()), places)
     return {
         root: _sorted(classes.encoding.names(classes.axes[root]), mine, places, constant_only)

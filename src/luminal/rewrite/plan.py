@@ -39,7 +39,8 @@ class FusedKernel:
 
 @dataclass
 class Plan:
-    """Choices and the kernels, in an order in which they can run. cost: seconds, as modelled."""
+    """Choices and the kernels, in an order in which they can run. cost: seconds, as modelled.
+    in_rows: matrices are multiplied as their rows lie."""
 
     classes: Classes
     choice: list[int]
@@ -47,6 +48,7 @@ class Plan:
     pieces: list[FusedKernel] = field(default_factory=list)
     cost: float = 0.0
     notes: str = ""
+    in_rows: bool = False
 
     def describe(self) -> str:
         """What each kernel fuses, for `explain()`."""
@@ -80,7 +82,8 @@ class Planner:
     def plan(self, choice: Sequence[int], stored: frozenset[int]) -> Plan:
         """The plan of these choices. Raises Cyclic."""
         pieces, cost = self.form(choice, stored)
-        return Plan(self.classes, list(choice), stored, pieces, cost)
+        in_rows = self.estimator.model.in_rows
+        return Plan(self.classes, list(choice), stored, pieces, cost, in_rows=in_rows)
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,11 @@ class CostModel:
             instructions=target.instructions,
         )
 
+    @property
+    def in_rows(self) -> bool:
+        """An instruction multiplies matrices of which it takes rows as they lie in memory."""
+        return any(i.rows > 1 and not i.registers for i in self.instructions)
+
     def speed(self, first: DType, second: DType, total: DType, matrices: bool) -> float:
         """Multiply-adds of these in the time of one in f32. matrices: an instruction may take rows
         of one and columns of the other."""

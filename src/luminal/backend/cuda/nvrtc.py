@@ -19,6 +19,7 @@ from ...errors import CompileError, DeviceError, to_install
 
 OPTIONS = ("-std=c++17", "--ptxas-options=-v", "--minimal")
 PROCESSES = 16
+BOUNDS = re.compile(r"__launch_bounds__\((\d+)\)")
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,16 @@ def architectures() -> tuple[str, ...]:
 
 
 def compiled(source: str, arch: str, kind: str = "cubin") -> Built:
-    """kind: "cubin" or "ptx". arch: as "sm_90a". Raises CompileError, DeviceError."""
+    """kind: "cubin" or "ptx". arch: as "sm_90a". Where registers were spilled to leave room for
+    further blocks, it is compiled for one. Raises CompileError, DeviceError."""
+    built = _compiled(source, arch, kind)
+    if built.spilled:
+        alone = _compiled(BOUNDS.sub(r"__launch_bounds__(\1, 1)", source), arch, kind)
+        built = min(built, alone, key=lambda each: each.spilled)
+    return built
+
+
+def _compiled(source: str, arch: str, kind: str) -> Built:
     nvrtc = library()
     name = arch if kind == "cubin" else arch.replace("sm_", "compute_")
     options = [option.encode() for option in (f"--gpu-architecture={name}", *OPTIONS)]
