@@ -317,7 +317,7 @@ def _sorted(
     order: list[str] = []
     while rest:
 
-        def unwanted(a: str) -> tuple[int, int, bool, bool, int]:
+        def unwanted(a: str) -> tuple[int, ...]:
             against = (sum(pairs.get((b, a), 0) > pairs.get((a, b), 0) for b in rest)
                        for pairs in (own, before))  # fmt: skip
             return *against, a not in mine, a in constant_only, rest.index(a)
