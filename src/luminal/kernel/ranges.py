@@ -49,10 +49,11 @@ def narrowed(kernel: Kernel, ranges: Ranges, hints: Hints) -> Kernel:
 def kernels_by_range(
     kernel: Kernel, usual: Mapping[str, Sequence[int]]
 ) -> list[tuple[Ranges, Kernel]]:
-    """The kernel for each range of its sizes, largest first, but not where it does nothing."""
+    """The kernel for each range of its sizes, largest first; not where it does nothing, if it
+    does something elsewhere."""
     found = ranges_of(kernel.sizes, usual)
     made = [(ranges, narrowed(kernel, ranges, hints)) for ranges, hints in found]
-    return [(ranges, each) for ranges, each in made if not idle(each)]
+    return [(ranges, each) for ranges, each in made if not idle(each) or idle(kernel)]
 
 
 def idle(kernel: Kernel) -> bool:

@@ -86,7 +86,7 @@ def joined(parts: Sequence[tuple[Alternative, Sequence[Step]]]) -> list[Ranged]:
             arguments = {name: own.get(ref, ref) for name, ref in step.arguments.items()}
             if number not in common:
                 kernel = narrowed(step.kernel, each.ranges, each.hints)
-                if not idle(kernel):
+                if not idle(kernel) or idle(step.kernel):
                     found.append((each.ranges, replace(step, arguments=arguments, kernel=kernel)))
             elif not part:
                 found.append(((), replace(step, arguments=arguments)))
