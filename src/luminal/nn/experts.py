@@ -27,6 +27,13 @@ def mixture(
     (groups, 1) where all of a group have the same; also called with rows (groups, 1, width) for
     several experts. x: (tokens, width), or (tokens, chosen, width). chosen: integers below `count`,
     (tokens, chosen). shares: as large. reading: see `READING`; less where each row widens matrices.
+
+    >>> factors = cx.constant([[2.0], [3.0]])  # an expert each
+    >>> def network(rows, experts):
+    ...     return rows * ops.embedding(experts, factors)
+    >>> x, chosen = cx.constant([[1.0], [10.0], [100.0]]), cx.constant([[0], [1], [0]])
+    >>> nn.mixture(network, x, chosen, None, 2).numpy().tolist()
+    [[2.0], [30.0], [200.0]]
     """
     x, parts = x if x.ndim == 3 else x.unsqueeze(1), list[Tensor]()
     for tokens, block in _parts(chosen, count, reading):
