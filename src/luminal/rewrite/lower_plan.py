@@ -185,6 +185,7 @@ class _Lowering:
         steps = []
         if self._final(base) != self._final(target):
             steps.append(self._copy(base, place, self.ref(target), True))
+        self.left.pop(place.buffer.name, None)  # what its base was there is written over
         body = Body(self.plan, piece, self.place)
         scatter_value(body, piece.scatter, place)
         memories = [*(set(piece.reads) - {base} | self._read_again(piece, base)), target]
