@@ -106,14 +106,15 @@ def test_so_it_is_on_a_gpu(precision, error):
 def test_rows_that_are_written_into_a_triangle_are_read_whole(kept):
     """What is written into memory ends what was known of it."""
     graph, rng = Graph(), np.random.default_rng(0)
-    x, w, rows = (graph.tensor(shape) for shape in ((32, 32), (32, 32), (5, 32)))
+    shapes = (32, 32), (32, 32), (5, 32)
+    x, w, rows = map(graph.tensor, shapes)
     at = np.array([0, 3, 7, 1, 20])
     lower = ops.tril((x @ x).exp())
     product = ops.index_put(lower, (graph.constant(at),), rows) @ w
     for each in (product, lower) if kept else (product,):
         each.output()
     rt = graph.compile(threads=1)
-    given = [rng.normal(0, 0.2, shape).astype(np.float32) for shape in ((32, 32), (32, 32), (5, 32))]
+    given = [rng.normal(0, 0.2, shape).astype(np.float32) for shape in shapes]
     for tensor, array in zip((x, w, rows), given):
         rt[tensor] = array
     rt.run()

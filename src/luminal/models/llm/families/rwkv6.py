@@ -10,7 +10,7 @@ import numpy as np
 from ....errors import Unsupported
 from ....weights.fields import Fields
 from ..config import DecoderConfig
-from ..mixers import ChannelMix6, TimeMix6
+from ..mixers import ChannelMix, TimeMix6
 from ..mixers.rwkv6 import MIXED
 from .family import Family, State
 from .rwkv import mixing, normed_first
@@ -53,7 +53,7 @@ def _rwkv6(values: Fields) -> DecoderConfig:
         1e-5 * values.count("head_size_divisor", 8) ** 2,
     )  # fmt: skip
     hidden = values.count("intermediate_size", int(width * 3.5) // 32 * 32)
-    return mixing(values, layers, mixer, ChannelMix6(hidden), "layer_norm_epsilon")
+    return mixing(values, layers, mixer, ChannelMix(hidden, gated=True), "layer_norm_epsilon")
 
 
 def _adapt(state: State, config: DecoderConfig) -> State:

@@ -6,11 +6,10 @@ from .delta import GatedDelta
 from .mamba import Mamba
 from .mamba2 import Mamba2
 from .rwkv import ChannelMix, TimeMix
-from .rwkv6 import ChannelMix6, TimeMix6
+from .rwkv6 import TimeMix6
 
 __all__ = [
     "ChannelMix",
-    "ChannelMix6",
     "GatedDelta",
     "Mamba",
     "Mamba2",

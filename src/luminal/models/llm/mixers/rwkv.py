@@ -130,9 +130,11 @@ class TimeMixLayer(nn.Module):
 
 @dataclass(frozen=True)
 class ChannelMix:
-    """hidden: width inside."""
+    """hidden: width inside. gated: another mixture of both tokens says how much is let through, as
+    in RWKV 6."""
 
     hidden: int
+    gated: bool = False
 
     def states(self, config: DecoderConfig) -> Mapping[str, tuple[int, ...]]:
         return {"shift": (1, config.width)}
@@ -154,9 +156,16 @@ class ChannelMixLayer(nn.Module):
         self.x_k = nn.init.filled(graph, (width,), 0)
         self.key = projection(graph, width, own.hidden, False, storage, "key")
         self.value = projection(graph, own.hidden, width, False, storage, "value")
+        self.x_r = nn.init.filled(graph, (width,), 0) if own.gated else None
+        self.receptance = (
+            projection(graph, width, width, False, storage, "receptance") if own.gated else None
+        )
 
     def forward(self, x: Tensor, cache: Carrying) -> Tensor:
         """x: (tokens, width)."""
         x, change = between(x, cache.carry, self.layer)
         wide = ops.relu(self.key(x + change * self.x_k))
-        return self.value(wide * wide)
+        made = self.value(wide * wide)
+        if self.x_r is None or self.receptance is None:
+            return made
+        return ops.sigmoid(self.receptance(x + change * self.x_r)) * made

@@ -86,39 +86,3 @@ class TimeMix6Layer(nn.Module):
         (sequences, heads, numbers)."""
         read = (old * r.unsqueeze(-1)).sum(-2) + (r * self.bonus * k).sum(-1, True) * v
         return old * w.unsqueeze(-1) + k.unsqueeze(-1) * v.unsqueeze(-2), read
-
-
-@dataclass(frozen=True)
-class ChannelMix6:
-    """hidden: width inside."""
-
-    hidden: int
-
-    def states(self, config: DecoderConfig) -> Mapping[str, tuple[int, ...]]:
-        return {"shift": (1, config.width)}
-
-    def module(
-        self, graph: Graph, config: DecoderConfig, layer: int, storage: Storage
-    ) -> nn.Module:
-        return ChannelMix6Layer(graph, self, config, layer, storage)
-
-
-class ChannelMix6Layer(nn.Module):
-    """Widen, square of what is above zero, narrow; let through as another mixture says."""
-
-    def __init__(
-        self, graph: Graph, own: ChannelMix6, config: DecoderConfig, layer: int, storage: Storage
-    ) -> None:
-        super().__init__()
-        self.layer, width = layer, config.width
-        self.x_k, self.x_r = (nn.init.filled(graph, (width,), 0) for _ in range(2))
-        self.key = projection(graph, width, own.hidden, False, storage, "key")
-        self.receptance = projection(graph, width, width, False, storage, "receptance")
-        self.value = projection(graph, own.hidden, width, False, storage, "value")
-
-    def forward(self, x: Tensor, cache: Carrying) -> Tensor:
-        """x: (tokens, width)."""
-        x, change = between(x, cache.carry, self.layer)
-        wide = ops.relu(self.key(x + change * self.x_k))
-        through = ops.sigmoid(self.receptance(x + change * self.x_r))
-        return through * self.value(wide * wide)
