@@ -5,6 +5,9 @@ with it, `Guard(c, x, -inf) - y` is -inf and its exp2 is 0. A sum whose summand 
 `q - k < 0` needs no k beyond q. The guards stay: a domain is a fact that lets loops end early,
 and what is computed beyond it within a block is still right.
 
+What a kernel leaves in memory is known to those that read it (`ended_by_memory`), and what nobody
+looks at is no step of a sum (`ended_by_readers`): no guard says either, and both may be dropped.
+
 Contract: factors and shifts at positions that a mask or padding excludes count as finite (a NaN
 or an infinity there does not reach the result, as in every kernel that skips masked work).
 """

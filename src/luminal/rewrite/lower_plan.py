@@ -60,6 +60,7 @@ class _Lowering:
         self.refs: dict[int, Ref] = {}
         self.temporaries = 0
         leaves = (t.attribute for t in self.classes.region.terms.nodes if t.op == "input")
+        # by buffer: its axes, and what its elements are where a condition fails
         self.left = {str(Ref("input", x.number)): (x.axes, dict(x.outside)) for x in leaves}
         self.extra_roots: list[int] = []
         self._place_roots()
