@@ -112,7 +112,10 @@ def rebuild(graph: Graph, node: Node, inputs: tuple[Node, ...]) -> Node:
 
 
 def cast(graph: Graph, node: Node, dtype: DType) -> Node:
-    """The node in a dtype."""
+    """The node in a dtype; what was widened from it as it was."""
+    if node.op == "cast" and node.inputs[0].dtype is dtype:
+        wider = node.dtype.kind == dtype.kind and node.dtype.bytes > dtype.bytes
+        node = node.inputs[0] if wider else node
     return node if node.dtype is dtype else graph.add("cast", (node,), None, dtype)
 
 

@@ -213,7 +213,12 @@ class Access:
         """How lanes are reached one by one, as operations take it: from a position on, strides that
         threads or matrices walk, if linear; else ("_at") how much further each lane is."""
         parts, start = self.indexing.split(offset, order), memory.start
-        if parts is not None:
+        if parts is None and not self.build.shuffles:
+            base = self.indexing.same(offset)
+            start, constant = self.position(memory, base)
+            start = self.build.offset(start, integer(constant)) if constant else start
+            offset = offset - base
+        elif parts is not None:
             start, constant = self.position(memory, parts[0])
             self.note(memory, parts[0], prod(size for _, size in lanes))
             if not self.build.shuffles or (self.build.matrices and len(lanes) > 1):

@@ -190,6 +190,11 @@ class Indexing:
                 index = index - Index.of(name) * stride
         return None if self.has_lanes(index) else (index, steps)
 
+    def same(self, index: Index) -> Index:
+        """The part of an index in which all lanes are alike."""
+        alike = {m: c for m, c in index.terms if not self.has_lanes(Index.build({m: c}))}
+        return Index.build(alike)
+
     def vector(self, index: Index, order: Lanes, dtype: DType = i64) -> Val:
         """The value of an index, over its lanes."""
         parts = self.split(index, order)

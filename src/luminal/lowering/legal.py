@@ -18,6 +18,8 @@ from ..kernel.schedule import TAILS, Schedule
 from .library import libraries
 from .tree import Node, Tree, build, shared_depth
 
+INSIDE = {("collapse", "collapse"), ("vector", "partial")}  # of an axis in lanes, and inside them
+
 
 def check(kernel: Kernel, schedule: Schedule) -> None:
     """Raise Illegal if the schedule of a kernel breaks a rule."""
@@ -130,7 +132,7 @@ def _steps(kernel: Kernel, tree: Tree, value: Value) -> Iterator[str]:
             yield f"{value.name}: axis {axis} is not walked to single steps"
         if any(a.loop.step < b.loop.step for a, b in pairwise(loops)):
             yield f"{value.name}: steps of {axis} grow inwards"
-        if any(a.lanes and {a.loop.kind, b.loop.kind} != {"collapse"} for a, b in pairwise(loops)):
+        if any(a.lanes and (a.loop.kind, b.loop.kind) not in INSIDE for a, b in pairwise(loops)):
             yield f"{value.name}: a loop over {axis} lies inside its lanes"
     for number, node in enumerate(path):
         above = [n.loop.step for n in path[:number] if n.loop.axis == node.loop.axis]
@@ -150,8 +152,6 @@ def _kinds(tree: Tree, value: Value) -> Iterator[str]:
         kind, axis = node.loop.kind, node.loop.axis
         if kind in ("partial", "collapse") and axis not in value.over:
             yield f"{value.name}: {node.loop} of an axis that is not reduced"
-        if kind == "vector" and node.loop.step != 1:
-            yield f"{value.name}: the lanes {node.loop} have steps of more than 1"
         if node.lanes and axis not in value.points:
             yield f"{value.name}: lanes of {axis}, over which it does not vary"
 

@@ -1,5 +1,5 @@
 """What a thread reads side by side, read at once: loads from one position of a memory that nobody
-writes become loads of several numbers, made where the first of them stood."""
+writes, under one condition, become loads of several numbers, made where the first of them stood."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def side_by_side(
             if count == 1 or count * dtype.bytes < 4:
                 continue
             several = fresh(dtype, count)
-            first[_out(same[0]).name] = Instruction(several, "load", (position,), (at,))
+            first[_out(same[0]).name] = Instruction(several, "load", loads[0].args, (at,))
             parts |= {_out(s).name: (several, s.attrs[0] - at) for s in same}
     made: list[Statement] = []
     for s in body:
@@ -60,11 +60,12 @@ class _Found:
     def see(self, s: Instruction) -> None:
         if s.op == "offset":
             self.same[_out(s).name] = tuple(self._key(a) for a in s.args)
-        if s.op != "load" or len(s.args) > 1 or s.args[0].memory in self.written:
+        if s.op != "load" or s.args[0].memory in self.written:
             return
-        out = _out(s)
+        out, (position, *condition) = _out(s), s.args
         if out.width == 1 and out.dtype and out.dtype.bytes <= 4 and out.dtype is not boolean:
-            self.loads.setdefault(self._key(s.args[0]), []).append(s)
+            key = self._key(position), *(mask.name for mask in condition)
+            self.loads.setdefault(key, []).append(s)
 
     def _key(self, val: Val) -> Where:
         return self.same.get(val.name, (val.name, val.memory))

@@ -34,6 +34,7 @@ from .barriers import BARRIER, with_barriers
 from .builder import integer
 from .fragments import fragments_of, most_lanes, steps_apart, widest
 from .in_turn import few_at_a_time
+from .loads_first import loads_first
 from .neighbours import side_by_side
 from .owners import THREAD, Row, Way, wide
 from .place import Lanes
@@ -123,7 +124,7 @@ class _Lanes(Staged):
         if self.wide <= 4:
             return made
         made = side_by_side(made, self.written, self.multiples, self.wide, self.several)
-        return few_at_a_time(made, self.written)
+        return loads_first(few_at_a_time(made, self.written), self.written)
 
     def several(self, dtype: DType, count: int) -> Val:
         return self.fresh(dtype, (("registers", count),))
@@ -250,8 +251,11 @@ class _Lanes(Staged):
         position = self.scalar(ins.args[0])
         rest = [self.row(a, way) for a in ins.args[1:]]
         if ins.op == "gather_at":
+            position, constant = self.start(ins.args[0])
             here = [self.moved(position, where) for where in rest.pop(0)]
-            return tuple(self.emit("load", args, out.dtype, (0,)) for args in zip(here, *rest))
+            return tuple(
+                self.emit("load", args, out.dtype, (constant,)) for args in zip(here, *rest)
+            )
         where, further = self.along(ins, out.lanes, way)
         begin = self.moved(position, where)
         masks: Row = rest[0] if rest else ()
@@ -261,6 +265,13 @@ class _Lanes(Staged):
             self.emit("load", (begin, *masks[n : n + 1]), out.dtype, (at,))
             for n, at in enumerate(further)
         )
+
+    def start(self, position: Val) -> tuple[Val, int]:
+        """A position, and a constant that was added to it last."""
+        made = self.multiples.made.get(position.name)
+        if made is not None and made.op == "offset" and made.args[1].literal:
+            return self.scalar(made.args[0]), int(made.args[1].name)
+        return self.scalar(position), 0
 
     def together(self, out: Val, begin: Val, further: list[int], masks: Row) -> Row:
         """Numbers that lie side by side, under one condition, in one load."""

@@ -322,14 +322,15 @@ class _Estimate:
 
     def _speed(self, c: int) -> float:
         """Of a contraction, by the factors that have its own axes, before they are widened."""
-        over, dtypes = self.node[c].over, []
+        over, factors = self.node[c].over, list[int]()
         for x in self.products[c]:
             if self.axes[x] & over:
                 node = self.node.get(x)
-                cast = node is not None and node.op == "cast"
-                dtypes.append(self.classes.dtype[node.children[0] if node and cast else x])
-        pair = (dtypes[0], dtypes[-1]) if len(dtypes) == 2 else 2 * (self.classes.dtype[c],)
-        return self.model.speed(*pair, self.classes.dtype[c], self._matrices(c))
+                factors.append(node.children[0] if node and node.op == "cast" else x)
+        pair = factors if len(factors) == 2 else [c, c]
+        first, second = (self.classes.dtype[x] for x in pair)
+        lie = all(x not in self.node or self.node[x].op in ("load", "read") for x in factors)
+        return self.model.speed(first, second, self.classes.dtype[c], self._matrices(c), lie)
 
     def _matrices(self, c: int) -> bool:
         """Whether each of two factors has axes of its own, and nothing beside such contractions is

@@ -21,11 +21,15 @@ def panels(
     layouts: dict[str, Layout] = {}
     for v in found.values:
         tile = tiles.get(v.name)
-        if tile is None or not tile.lane or tile.reduced:
+        if tile is None or not tile.lane:
             continue
         for x in found.facts.accesses(v):
             axis = _panel_axis(x, v, tile)
             if axis is None:
+                continue
+            if tile.reduced:
+                layout = _turned(x, axis)
+                layouts[x.name] = layout if layouts.get(x.name, layout) == layout else ()
                 continue
             once = axis == tile.lane and read_once(found.facts, x, v)
             width = tile.width if once and not tile.matrices else tile.size(axis)
@@ -42,7 +46,9 @@ def _panel_axis(x: Access, value: Value, tile: Tile) -> str | None:
     if x.load is None or not x.packable:
         return None
     if tile.lane in x.axes:
-        return tile.lane
+        return tile.lane if not tile.reduced or x.stride(tile.lane) > 1 else None
+    if tile.reduced:
+        return None
     rows = [a for a, n in tile.sizes.items() if n > 1 and a in x.axes and a in value.axes]
     return rows[0] if rows and x.axes & _reduced(value) else None
 
@@ -58,6 +64,13 @@ def read_once(facts: Facts, x: Access, value: Value) -> bool:
     for a in set(value.axes) - x.axes:
         uses *= facts.size[a]
     return uses <= 8
+
+
+def _turned(x: Access, axis: str) -> Layout:
+    """What lies along the lanes of a sum side by side, all else in its order."""
+    assert x.load is not None
+    (last,) = (d for d, i in enumerate(x.load.index) if axis in i.names())
+    return (*((d, 1) for d in range(len(x.load.index)) if d != last), (last, 1))
 
 
 def _layout(

@@ -20,6 +20,7 @@ FEW = 4  # rounds of a written-out body that make up for what is left over
 UNROLLED = 128  # instructions in the body of an innermost loop, at most
 WHOLE = 200  # instructions in positions of a window that are written out
 LONGEST = 4096  # the same, where each takes a long expression
+LOADS = 8  # of a thread of a GPU that wait together, where each takes as much as it can
 AT_ONCE = 16  # elements for which a thread of a GPU waits together
 LEAST_LANES = 4  # shorter vectors gain nothing over scalars
 
@@ -100,11 +101,17 @@ def inner(value: Value, tile: Tile, facts: Facts, room: Room, most: int) -> list
         loops += room.walk(a, tile.sizes[a])
     serial, written = _reduced(value, tile, facts, room, most)
     loops += serial
+    run = _run(value, tile, facts) if tile.reduced else 1
     if tile.reduced:
         block = width * tile.partial
-        loops += room.walk(lane, min(block, room.within.get(lane, block)))
+        turns = _turns(tile, facts, room, run) if run > 1 else 1
+        loops += room.walk(lane, min(turns * block, room.within.get(lane, turns * block)))
+        loops += [Loop(lane, block, "unroll")] if turns > 1 else []
     loops += written + [Loop(a, 1, "unroll") for a in known]
     loops += [Loop(a, tile.unit(a), "unroll") for a in rows if tile.size(a) > tile.unit(a)]
+    if run > 1:
+        loops += [Loop(lane, width * run, "partial")] if tile.partial > run else []
+        return [*loops, Loop(lane, run, "vector"), Loop(lane, 1, "partial")]
     if tile.reduced and tile.partial > 1:
         loops.append(Loop(lane, width, "partial"))
     if lane in value.points:
@@ -118,6 +125,26 @@ def inner(value: Value, tile: Tile, facts: Facts, room: Room, most: int) -> list
         steps = [instruction.together, 1] if instruction.together else [1]
         loops += [Loop(axis, step, "collapse") for step in steps]
     return loops
+
+
+def _run(value: Value, tile: Tile, facts: Facts) -> int:
+    """Elements of a sum that a thread of a GPU reads at once: all that is read along its lanes lies
+    side by side."""
+    read = [x for x in facts.accesses(value) if tile.lane in x.axes]
+    if facts.target.group == 1 or not read or tile.deep[0] or tile.pair:
+        return 1
+    if any(x.conditions or (x.stride(tile.lane) != 1 and not x.packable) for x in read):
+        return 1
+    most = min(facts.target.wide // x.dtype.bytes for x in read)
+    return max(n for n in (1, 2, 4, 8, 16) if n <= most and tile.partial % n == 0)
+
+
+def _turns(tile: Tile, facts: Facts, room: Room, run: int) -> int:
+    """Steps of a tile in wide lanes that are written out, so that enough is on its way."""
+    block, extent = tile.width * tile.partial, room.within.get(tile.lane, facts.size[tile.lane])
+    each = (tile.vectors + 1) * tile.partial // run
+    fits = (n for n in TIMES[::-1] if n * each <= LOADS and extent % (n * block) == 0)
+    return next(fits, 1) if facts.static[tile.lane] else 1
 
 
 def _conditional(

@@ -17,6 +17,7 @@ WINDOW = 16  # positions of a window that are written out
 STAGED_ROWS = 64  # of a staged product that four warps execute
 SUMS = 128  # registers of a thread for sums, where operands take none
 STAGES = 6  # turns of a loop whose operands are copied ahead, at most
+DIRECT = 3.5  # times a load of parts of matrices takes: eight rows, and few are on their way
 FARTHER = 2.0  # times a byte of the third cache costs one of the second
 AGAIN = 8  # loads of an element that make up for a copy
 
@@ -81,13 +82,24 @@ class Score:
         return found
 
     def _partial(self, accumulators: float) -> int:
-        """Accumulators of each vector that hide the latency of reduced lanes."""
-        partial = 1
-        while self.reduced and accumulators * partial < self.target.costs.chains:
+        """Accumulators of each vector that hide the latency of reduced lanes; of a thread of a GPU
+        one for each element that it loads at once."""
+        partial, wide = 1, self._loaded_at_once() if self.target.group > 1 else 1
+        while self.reduced and (
+            accumulators * partial < self.target.costs.chains
+            or (partial < wide and accumulators * partial < SUMS // 4)
+        ):
             if partial * self.width >= self.span[self.lane]:
                 break
             partial *= 2
         return partial
+
+    def _loaded_at_once(self) -> int:
+        """Elements along the lane, of the widest that is read there."""
+        along = [x for x in self.job.accesses if self.lane in x.axes]
+        if any(x.conditions for x in along):
+            return 1
+        return min((self.target.wide // x.dtype.bytes for x in along), default=1)
 
     # ---- loads, and whether there are registers for them
 
@@ -170,7 +182,7 @@ class Score:
         again = way.threads * len(way.elements) / once  # warps that hold the same
         self.held += held * again
         together = x.packable or x.stride(axis) == 1
-        self.loads += again * held * (1 if together else 4 / x.dtype.bytes)
+        self.loads += DIRECT * again * held * (1 if together else 4 / x.dtype.bytes)
         self._stream(x, vectors)
 
     def _shared(self, x: Access) -> float:

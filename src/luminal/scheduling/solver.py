@@ -15,7 +15,7 @@ from ..kernel.kernel import Value
 from . import instructions
 from .facts import Access, Facts, round_up
 from .job import Job, operations
-from .paths import LEAST_LANES
+from .paths import AT_ONCE, LEAST_LANES
 from .score import LINE, Score
 from .tile import Pair, Tile, packed
 
@@ -25,6 +25,7 @@ STORED_APART = 4.0  # cycles of a result that is stored alone
 TURNED = 1.1  # what it costs that another axis than the columns is stored side by side
 DEEP = (2, 4, 8, 16, 32, 64)  # parts of a sum in further lanes
 MATRICES = (1, 2, 3, 4, 6, 8)  # of a tile, in each direction
+POWERS = (16, 8, 4, 2, 1)  # vectors of a tile without sums
 PACKED = (2, 4)  # elements of a lane that lie side by side
 
 
@@ -125,7 +126,8 @@ class Solver:
         value, facts = job.group[0], self.facts
         if lane not in value.axes:
             return
-        known = [a for a in value.over[:-1] if facts.static[a] and a not in facts.domain(value)]
+        outer = value.over[:-1] or value.over
+        known = [a for a in outer if facts.static[a] and a not in facts.domain(value)]
         panel, lanes = facts.panel(value, lane) or 2 * self.lanes, self.lanes
         widths = (lanes, 2 * lanes) if self.span[lane] >= lanes else (self.span[lane],)
         widths = (panel & -panel,) if panel % min(widths) else widths  # no lane in two panels
@@ -238,7 +240,9 @@ class Solver:
             return [width]
         if axis in value.over:
             return [self.lanes]
-        counts = (4, 2, 1) if value.reduction is None else (1, 2, 3, 4, 6, 8)
+        waited = AT_ONCE if self.target.group > 1 else 4
+        alone = [n for n in POWERS if n <= waited]
+        counts = alone if value.reduction is None else (1, 2, 3, 4, 6, 8)
         most = max(self.lanes, round_up(self.span[axis], self.lanes))
         widths = [w * self.lanes for w in counts if w * self.lanes <= most]
         panel = self.facts.panel(value, axis)

@@ -41,6 +41,7 @@ SCHEDULERS = 4  # of a multiprocessor: instructions of warps in a cycle
 RESIDENT = 32  # blocks of a multiprocessor, and with blocks of a warp its warps
 LATENCY = 480.0  # cycles from a load to its number, from memory
 MMA = 0.62  # share of the peak of sm_90 and later that is left without wgmma
+AT_A_TIME = 6  # loads that wait together where their numbers go into matrix instructions
 NEAR = 30.0  # ... from shared memory, or of a thread beside it
 ONCE = 1e-9
 ANY, TURNS = "any", 1024  # part of a loop's turns; those that are looked at
@@ -191,6 +192,11 @@ def _resident(program: Program, registers: int, most: int) -> int:
     return max(1, blocks) * threads // WARP
 
 
+def _lines(at: np.ndarray, size: int) -> float:
+    """Lines of the first cache, one a cycle, that a warp asks for. size: bytes of each thread."""
+    return float(max(len(np.unique(at // REQUEST)), -(-len(np.unique(at)) * size // REQUEST)))
+
+
 class _Walk:
     """Numbers of a warp's threads: arrays of 32; those that data decide are not known."""
 
@@ -228,10 +234,11 @@ class _Walk:
         return frozenset().union(*(self.moved.get(a.name, frozenset()) for a in args))
 
     def _body(self, body: Sequence[Statement]) -> None:
-        waited = False
+        waited, few = 0, False
         for s in body:
             if isinstance(s, Instruction):
-                waited = self._instruction(s) or waited
+                waited += self._instruction(s)
+                few = few or (is_matrix(s) and not self._made(s).staged)
             elif isinstance(s, When):
                 held = self._value(s.condition)
                 turns = self._turns(s.condition)
@@ -246,7 +253,8 @@ class _Walk:
             else:
                 self._parallel(s)
         if waited:
-            self.counted.waits += LATENCY * self._times()
+            together = waited / AT_A_TIME if few else 1.0
+            self.counted.waits += LATENCY * max(1.0, together) * self._times()
 
     def _times(self, loops: frozenset[str] | None = None) -> float:
         """How often what stands here is done, or by how many turns of these loops it differs."""
@@ -304,7 +312,7 @@ class _Walk:
         if s.op in (*LOADS, *STORES, "copy"):
             return self._access(s)
         if is_matrix(s):
-            self._multiply(next(i for i in self.target.instructions if i.name == s.op))
+            self._multiply(self._made(s))
         if s.op == "await":
             self.counted.turns += self._times()
             self.counted.ahead = s.attrs[0] + 1
@@ -326,6 +334,9 @@ class _Walk:
         found = count * self.warps * self._times()
         self.counted.issued += found
         self.counted.exposed += 0.0 if self.loops else found / SCHEDULERS
+
+    def _made(self, s: Instruction) -> MatrixInstruction:
+        return next(i for i in self.target.instructions if i.name == s.op)
 
     def _multiply(self, made: MatrixInstruction) -> None:
         groups = self.warps * WARP / made.threads * self._times()
@@ -368,8 +379,8 @@ class _Walk:
         touched, least = self._sectors(at, memory.dtype.bytes, size)
         everyone = np.broadcast_to(0 if at is None else at, self.warps * WARP)
         warps = everyone.reshape(-1, WARP)[: 0 if at is None else self.warps]
-        asked = [self._sectors(one, memory.dtype.bytes, size)[0] for one in warps] or [touched]
-        counted.requests += sum(max(1.0, n * SECTOR / REQUEST) for n in asked) * times
+        asked = [_lines(one * memory.dtype.bytes, size) for one in warps] or [float(WARP)]
+        counted.requests += sum(asked) * times
         if isinstance(memory, Tile):
             counted.waits += 0.0 if stored else NEAR * times
             return False

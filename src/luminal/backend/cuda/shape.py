@@ -41,7 +41,7 @@ def group_target(
     what lies far apart in lanes is as many loads, and a sum of lanes takes five exchanges."""
     return Target(
         "warps", vector_bytes=4 * WARP, registers=96, fma_ports=4, load_ports=1, l1=128 << 10,
-        l1_ways=256, l2=48 << 20, l2_rate=64, l3=1 << 30, page=1 << 21,
+        l1_ways=256, l2=48 << 20, l2_rate=40, l3=1 << 30, page=1 << 21,
         threads=multiprocessors * BUSY, busy=BUSY, clock=clock,
         bandwidth=bandwidth or multiprocessors * BANDWIDTH,
         index_bits=32, group=WARP, crowd=CROWD, exchanges=True, wide=16, instructions=instructions,

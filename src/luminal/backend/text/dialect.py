@@ -76,6 +76,7 @@ class Dialect:
     party: str = ""
     shared_of: str = ""
     natives: tuple[str, Mapping[str, str]] = ("0", {})
+    casts: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def native(self, name: str, text: str) -> str:
         """A helper, by the machine's own instructions where it has them."""
@@ -131,6 +132,10 @@ _CUDA_NATIVES = {  # PTX ISA, "cvt": to nearest, ties to even; NaN is one of the
     "f32_of_f16": 'f32 r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(a)); return r;',
     "f16_of_f32": _ROUND.format("f16"), "bf16_of_f32": _ROUND.format("bf16"),
 }
+_CUDA_CASTS = {  # the last bits of 2^23 and more are ones; a conversion takes eight times as long
+    ("u8", "f32"): "(f32_of(0x4b000000u | (u32)({a})) - 8388608.0f)",
+    ("i8", "f32"): "(f32_of(0x4b000080u ^ (u32)(u8)({a})) - 8388736.0f)",
+}
 _ATOMICS = """#ifndef LUMINAL_SIMULATED
 static __device__ inline u32 add_release(u32* at, u32 n)
 { u32 old; asm volatile("atom.add.release.gpu.global.u32 %0, [%1], %2;"
@@ -158,7 +163,7 @@ CUDA = Dialect(
     words=_WORDS, registers=1 << 16,
     atomics=_ATOMICS, wave="__syncwarp();", party="party_meets({number}, {threads});",
     shared_of="buffer<{type}> {name} = shared_part<{type}>({at} + party * {step}, {count});",
-    natives=("__CUDA_ARCH__ >= 800", _CUDA_NATIVES),
+    natives=("__CUDA_ARCH__ >= 800", _CUDA_NATIVES), casts=_CUDA_CASTS,
 )  # fmt: skip
 _AMD = """#ifndef __global__
 #define __global__ __attribute__((global))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from ...errors import Unsupported
 from ...graph.dtype import DType
-from ...kernel.program import Instruction, Program, Val
+from ...kernel.program import For, Instruction, Program, Val
 from .writer import Writer
 
 
@@ -47,6 +47,12 @@ class Registers(Writer):
                 self.lines.append(f"{indent}const {kind} {name}[{count}] = {{{parts}}};")
         else:
             super().instruction(ins, indent)
+
+    def head(self, loop: For, first: str, step: str) -> str:
+        """Products are on their way in a loop that settles them: written out twice, ptxas of CUDA
+        13 takes the last for done when the one before it is."""
+        settles = any(isinstance(s, Instruction) and s.op == "settle" for s in loop.body)
+        return "#pragma unroll 1\n" * settles + super().head(loop, first, step)
 
     def array(self, val: Val) -> str:
         name = self.names[val.name] = re.sub(r"\W", "_", val.name[1:], flags=re.ASCII)

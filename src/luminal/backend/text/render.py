@@ -267,4 +267,5 @@ class Text(Registers):
         return f"({a} & 0x7fff) != 0" if source.name in HALF else f"{a} != 0"
 
     def converted(self, a: str, source: DType, result: DType) -> str:
-        return f"({self.type(result)})({a})"
+        form = self.dialect.casts.get((source.name, result.name), "({type})({a})")
+        return form.format(a=a, type=self.type(result))

@@ -174,7 +174,7 @@ class Writer(ABC):
             thread = self.constant(kind, self.define(loop.var), self.thread.format(kind=kind))
             self.lines.append(f"{indent}{{ {thread}")
         else:
-            self.lines.append(indent + self._head(loop, "worker_number", "all_workers"))
+            self.lines.append(indent + self.head(loop, "worker_number", "all_workers"))
         self._inside(loop.body, indent)
         if loop.level == "threads":  # the next unit uses the shared tiles again
             self.lines.append(indent + self.barrier)
@@ -183,7 +183,7 @@ class Writer(ABC):
         self.body(body, indent + "  ")
         self.lines.append(indent + "}")
 
-    def _head(self, loop: For | Parallel, first: str, step: str) -> str:
+    def head(self, loop: For | Parallel, first: str, step: str) -> str:
         var, count = self.define(loop.var), self.value(loop.count)
         return self.counted(self.type(loop.var.dtype), var, first, count, step)
 
@@ -191,7 +191,7 @@ class Writer(ABC):
         for phi, initial, _, _ in loop.carried:
             start = self.value(initial)
             self.lines.append(indent + self.variable(self.type(phi.dtype), self.define(phi), start))
-        self.lines.append(indent + self._head(loop, "0", "1"))
+        self.lines.append(indent + self.head(loop, "0", "1"))
         self.body(loop.body, indent + "  ")
         phis = {phi.name for phi, *_ in loop.carried}
         crossed = any(v.name in phis and v.name != p.name for p, _, v, _ in loop.carried)
