@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from ...errors import Unsupported
 from ...graph.dtype import DType
-from ...kernel.program import For, Instruction, Program, Val
+from ...kernel.program import For, Instruction, Parallel, Program, Val
 from .writer import Writer
 
 
@@ -48,7 +48,7 @@ class Registers(Writer):
         else:
             super().instruction(ins, indent)
 
-    def head(self, loop: For, first: str, step: str) -> str:
+    def head(self, loop: For | Parallel, first: str, step: str) -> str:
         """Products are on their way in a loop that settles them: written out twice, ptxas of CUDA
         13 takes the last for done when the one before it is."""
         settles = any(isinstance(s, Instruction) and s.op == "settle" for s in loop.body)
