@@ -8,14 +8,7 @@ from hypothesis import strategies as st
 from luminal.backend import reference
 from luminal.errors import CompileError, Unsupported
 from luminal.graph.graph import Graph
-from luminal.graph.passes import (
-    Program,
-    fold_constants,
-    program_of,
-    rewrite,
-    run_passes,
-    widen_half,
-)
+from luminal.graph.passes import Program, program_of, rewrite, run_passes, widen_half
 from luminal.precision import default_passes
 
 
@@ -49,39 +42,6 @@ def test_movement_and_rounding_casts_stay():
     graph.tensor((4,)).cast("bf16").cast("f32").output()
     program = program_of(graph)
     assert run_passes(program, default_passes()) == program
-
-
-def test_literals_fold_in_any_shape():
-    graph = Graph()
-    x = graph.tensor((2, 3))
-    two, three = (graph.literal(v, "f32").expand(2, 3) for v in (2.0, 3.0))
-    x._binary("add", two._binary("mul", three).sqrt()).output()
-    graph.literal(7, "i64").cast("bf16").output()
-    folded = fold_constants(program_of(graph))
-    ops = [node.op for node in folded.nodes()]
-    assert ops.count("literal") == 2 and "mul" not in ops and "sqrt" not in ops
-    feeds = {x: np.zeros((2, 3), np.float32)}
-    for before, after in zip(outputs(program_of(graph), feeds), outputs(folded, feeds)):
-        np.testing.assert_array_equal(before, after)
-
-
-def test_what_changes_nothing_goes():
-    """A float + 0 stays: it turns -0 into 0."""
-    graph = Graph()
-    x, n = graph.tensor((3, 2)), graph.tensor((3, 2), "i32")
-    for y in (x * 1.0, n + 0, 0 + n * 1, x + 0.0, x * 2.0):
-        y.output()
-    folded = fold_constants(program_of(graph)).outputs
-    assert folded[:3] == (x.node, n.node, n.node)
-    assert [node.op for node in folded[3:]] == ["add", "mul"]
-
-
-def test_arrays_are_not_folded():
-    graph = Graph()
-    c = graph.constant(np.ones(5, np.float32))
-    c.sqrt().output()
-    program = program_of(graph)
-    assert fold_constants(program) == program
 
 
 def test_a_pass_of_a_user():

@@ -71,6 +71,7 @@ class Graph:
         self.locations: dict[Node, Location] = {}
         self.scopes: dict[Node, str] = {}
         self.requirements: list[Requirement] = []
+        self.folded: dict[Any, Node] = {}  # constants that passes have made, by their values
         self._made: dict[Any, Node] = {}
         self._tensors: dict[Node, Tensor] = {}
         self._numbers: Counter[str] = Counter()  # of sources, by kind

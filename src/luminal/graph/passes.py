@@ -29,7 +29,7 @@ from .dtype import DType, f32
 from .graph import Graph
 from .node import REDUCE_OPS, Node, Number, Shape, View
 from .order import reachable
-from .scalars import SCALARS, compute
+from .scalars import SCALARS
 from .scope import scope
 
 
@@ -154,34 +154,3 @@ def _computes(node: Node) -> bool:
     if node.op == "scatter":
         return bool(node.attribute.mode != "set")
     return node.op in (*SCALARS, *REDUCE_OPS, "scan") and node.op not in ("cast", "select")
-
-
-# ---- constants
-
-
-def fold_constants(program: Program) -> Program:
-    """op(literals) --> literal, also where they are expanded; integers + 0 and x * 1 --> x. Arrays
-    are never folded."""
-    graph = program.graph
-
-    def rule(node: Node, inputs: tuple[Node, ...]) -> Node | None:
-        if node.op not in SCALARS or node.attribute is not None:
-            return None
-        numbers = [_uniform(n) for n in inputs]
-        if any(number is None for number in numbers):
-            neutral = {"mul": 1, "add": 0 if node.dtype.is_integer else None}.get(node.op)
-            rest = [n for n, number in zip(inputs, numbers) if number is None or number != neutral]
-            return rest[0] if neutral is not None and len(rest) == 1 else None
-        arrays = [n.dtype.numpy.type(number) for n, number in zip(inputs, numbers)]
-        value = compute(node.op, node.dtype, *arrays).item()
-        return uniform(graph, value, node.shape, node.dtype)
-
-    return rewrite(program, rule)
-
-
-def _uniform(node: Node) -> Number | None:
-    """The number that a node has everywhere, if it is known."""
-    if node.op == "view" and not node.attribute.conditions:
-        node = node.inputs[0]
-    number: Number | None = node.attribute if node.op == "literal" else None
-    return number

@@ -8,10 +8,12 @@ from functools import partial
 from typing import TypeAlias
 
 from ..errors import Unsupported
+from ..graph.folding import fold_constants
 from ..graph.graph import Graph
 from ..graph.join import join_loops
 from ..graph.node import Node
-from ..graph.passes import Pass, Program, fold_constants, rewrite, widen_half
+from ..graph.passes import Pass, Program, rewrite, widen_half
+from .bytewise import bytes_mapped
 from .contracts import bf16_contraction, integer_contraction, is_contraction
 from .integers import bytes_multiplied
 
@@ -33,7 +35,9 @@ def default_passes(precision: str = "f32", half_products: bool = True) -> list[P
     contract = CONTRACTS[precision]
     if precision == "bf16" and not half_products:
         contract = partial(bf16_contraction, weights_only=True)
-    exact: list[Pass] = [join_loops, widen_half, fold_constants, bytes_multiplied]
+    exact: list[Pass] = [
+        join_loops, widen_half, fold_constants, bytes_mapped, bytes_multiplied, fold_constants,
+    ]  # fmt: skip
     return [*exact, narrowed(contract)] if contract else exact
 
 

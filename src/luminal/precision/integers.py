@@ -17,9 +17,10 @@ from math import prod
 from typing import TypeAlias
 
 from ..graph.dtype import DType, f32, i8, i32, u8
+from ..graph.folding import number_of
 from ..graph.graph import Graph
 from ..graph.index import Index, names_of
-from ..graph.node import Node, Number, Shape, View, position
+from ..graph.node import Node, Shape, View, position
 from ..graph.passes import Program, cast, rewrite
 from ..graph.tensor import Tensor
 from ..graph.views import place
@@ -83,7 +84,7 @@ def _with(graph: Graph, node: Node, found: Bytes, other: Node) -> Bytes | None:
     if node.op == "mul":
         scales = (*found.scales, other)
         return replace(found, scales=scales) if node.dtype is f32 else None
-    number = _number(other)
+    number = number_of(other)
     if found.scales or (node.dtype is f32 and (number is None or not float(number).is_integer())):
         return None
     return replace(found, shift=_sum(graph, found.shift, other if number is None else int(number)))
@@ -113,14 +114,6 @@ def _seen(graph: Graph, node: Node, found: Bytes) -> Bytes | None:
         return None
     ended = View(view.shape, view.index, view.conditions, -shift)
     return Bytes(graph.moved(found.values, ended), shift, scales)
-
-
-def _number(node: Node) -> Number | None:
-    """The number that a node has everywhere, if it is known."""
-    if node.op == "view" and not node.attribute.conditions:
-        node = node.inputs[0]
-    number: Number | None = node.attribute if node.op == "literal" else None
-    return number
 
 
 def _sum(graph: Graph, a: Shift, b: Shift) -> Shift:

@@ -16,24 +16,18 @@ import numpy as np
 from ...errors import LuminalError, ShapeError, Unsupported, WeightsError
 from ...graph.graph import Graph
 from ...graph.index import Index
-from ...graph.node import Node
 from ...graph.order import reachable
 from ...graph.tensor import Tensor
-from ...once import computed_once
 from . import kinds, known, values
 from .context import Context
 from .known import ToHost, Unknown
 from .operators import Body, Operator, placed
 from .sizes import united
+from .sources import Shapes, Sources, Store, Value
 from .table import HOST, RULES
 from .table.base import Typed
 
-SMALL = 256  # elements of what is a constant of the program, else a parameter
-MANY = 64  # places for which a program is planned at least
 TELLING = 64  # elements of an input for whose values a program is made
-Value = Typed | list[Any] | None
-Store = Mapping[str, Any]  # arrays, lists of arrays, or None, by name
-Shapes = Mapping[str, tuple[Any, ...]]
 REFUSALS = (
     LuminalError, AttributeError, TypeError, ValueError, KeyError, IndexError, AssertionError,
     ArithmeticError, MemoryError,
@@ -62,17 +56,14 @@ class Recorder:
         loose: values.Masks, constants: Mapping[str, Any], still: bool, sample: Mapping[str, int],
     ) -> None:  # fmt: skip
         self.graph = Graph()
-        self.context, self.store, self.shapes = context, store, shapes
-        self.fixed, self.still, self.sample = set(fixed), still, dict(sample)
-        self.loose = dict(loose)
-        self.constants = dict(constants)
+        self.sources = Sources(self.graph, context, store, shapes, fixed, loose, constants, sample)
+        self.context, self.store, self.still = context, store, still
+        self.constants, self.sample = self.sources.constants, self.sources.sample
         self.values: dict[str, Value] = {}
-        self.inputs: dict[str, Typed | list[Typed]] = {}
         self.late: dict[str, bool] = {}  # name -> the host makes it after this program
         self.hosts: list[Operator] = []
         self.rest: list[Operator] = []
         self.operator: Operator | None = None
-        self._names: dict[Node, str] = {}
         self._bodies = 0
         self._work: deque[Operator] = deque()
 
@@ -123,7 +114,7 @@ class Recorder:
 
     def _wait(self, operator: Operator, error: Unknown) -> None:
         """The values are constants in the next try, or come from an earlier program."""
-        names = {self._names[node] for node in known.outside(error.tensor)}
+        names = {self.sources.names[node] for node in known.outside(error.tensor)}
         if not names:
             if self.still:
                 raise Unsupported(f"{operator}: {error}")
@@ -236,80 +227,12 @@ class Recorder:
     def value(self, name: str) -> Value:
         """What a name stands for. Raises ToHost for text."""
         if name not in self.values:
-            if name in self.store:
-                self.values[name] = self._given(name, self.store[name])
-            elif name in self.constants:
-                self.values[name] = self._constant(name)
-            else:
-                raise WeightsError(f"the model reads {name!r}, which nothing makes")
+            self.values[name] = self.sources.value(name)
         return self.values[name]
-
-    def _given(self, name: str, value: Any) -> Value:
-        if value is None:
-            return None
-        if isinstance(value, list):
-            parts = [self._part(f"{name}\0{i}", name, part) for i, part in enumerate(value)]
-            self.inputs[name] = parts
-            return list(parts)
-        kind = kinds.kind_of(value)
-        if kind == kinds.STRING:
-            raise ToHost
-        if name in self.fixed:
-            constant = self.graph.constant(kinds.inward(value))
-            for size in values.names(self.loose, name):
-                self._size(size)
-            free = self.loose.get(name)
-            return Typed(constant if free is None else values.mixed(constant, name, free), kind)
-        tensor = self.graph.tensor(self._declared(self.shapes[name]), kinds.dtype_of(kind), name)
-        self._names[tensor.node] = name
-        self.inputs[name] = Typed(tensor, kind)
-        return self.inputs[name]
-
-    def _part(self, name: str, whole: str, value: np.ndarray) -> Typed:
-        kind = kinds.kind_of(value)
-        if kind == kinds.STRING:
-            raise ToHost
-        if whole in self.fixed:
-            return Typed(self.graph.constant(kinds.inward(value)), kind)
-        tensor = self.graph.tensor(value.shape, kinds.dtype_of(kind), name)
-        self._names[tensor.node] = name
-        return Typed(tensor, kind)
-
-    def _declared(self, shape: Sequence[Any]) -> tuple[Any, ...]:
-        for size in shape:
-            for name in Index.of(size).names() - self.graph.space.sizes.keys():
-                self._size(name)
-        return tuple(shape)
-
-    def _size(self, name: str) -> None:
-        low, high = self.context.bounds
-        seen = self.sample.get(name, -1)
-        usual = _expected(seen) if name in self._inner else (seen,)
-        self.graph.dim(name, low, high, hint=[n for n in usual if low <= n <= high] or None)
-
-    @computed_once
-    def _inner(self) -> set[str]:
-        """Sizes of inputs that stand first in none of them: none of a batch."""
-        apart = [[Index.of(size).names() for size in shape] for shape in self.shapes.values()]
-        first = [names for shape in apart for names in shape[:1]]
-        return set().union(*(names for shape in apart for names in shape)).difference(*first)
-
-    def _constant(self, name: str) -> Value:
-        return self.constant(self.context.reader.array(self.constants[name]), name)
 
     def constant(self, array: np.ndarray, name: str | None = None) -> Typed:
         """An array of the model: a number, a constant, or a parameter that has its value."""
-        kind = kinds.kind_of(array)
-        if kind == kinds.STRING:
-            raise ToHost
-        held = kinds.inward(array)
-        if held.size and (held.size == 1 or (held.dtype.kind in "iu" and np.ptp(held) == 0)):
-            number = self.graph.literal(held.flat[0].item(), kinds.dtype_of(kind))
-            return Typed(number.expand(held.shape) if held.ndim else number, kind)
-        if held.size <= SMALL:
-            return Typed(self.graph.constant(held, name), kind)
-        held = np.require(held, requirements=["C", "A"])
-        return Typed(self.graph.parameter(held.shape, held.dtype, name).set(held), kind)
+        return self.sources.constant(array, name)
 
     def settled(self, tensor: Tensor) -> Tensor:
         """What depends on nothing from outside as a constant or parameter of its own, if large."""
@@ -395,14 +318,6 @@ class Recorder:
 
 
 PLACED = object()
-
-
-def _expected(seen: int) -> tuple[int, ...]:
-    """Usual values of a size that was seen in one run: a plan for many places does for few, not so
-    the other way round; a single place, as a decoder's token, has a plan of its own."""
-    if seen < 1:
-        return ()
-    return (seen, MANY) if seen == 1 else (max(seen, MANY),)
 
 
 def _located(error: Exception, operator: Operator) -> Exception:

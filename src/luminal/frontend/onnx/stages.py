@@ -21,7 +21,8 @@ from ...runtime.executable import Executable
 from . import kinds, values
 from .context import Context
 from .operators import Body, Operator
-from .record import Fix, NeedSizes, Recorder, Store
+from .record import Fix, NeedSizes, Recorder
+from .sources import Store
 from .table import HOST
 from .table.base import Typed
 from .values import equal, plain_name
@@ -63,7 +64,6 @@ class Stage:
             if not _alike(taken, self.shapes.get(name), store.get(name)):
                 return False
         return True
-
 
     @property
     def strictness(self) -> int:
@@ -169,7 +169,7 @@ class Runner:
                 assert not error.names <= fixed
                 fixed |= error.names
             except NeedSizes as error:
-                strictness, why = (2, str(error)) if recorder.loose == {} else (1, why)
+                strictness, why = (2, str(error)) if recorder.sources.loose == {} else (1, why)
 
     def _templates(
         self, place: Place, store: Store, shapes: Mapping[str, Template],
@@ -224,10 +224,11 @@ class Runner:
         for name in needed & recorder.constants.keys():
             if name in place.outputs or any(name in o.reads for o in recorder.hosts):
                 gives.setdefault(name, recorder.value(name))
-        fixed = {name: recorder.store[name] for name in recorder.fixed}
+        given = recorder.sources
+        fixed = {name: recorder.store[name] for name in given.fixed}
         _mark(gives)
-        loose = {name: mask for name, mask in recorder.loose.items() if name in fixed}
-        stage = Stage(recorder.graph, fixed, loose, recorder.inputs, shapes, gives, recorder.hosts,
+        loose = {name: mask for name, mask in given.loose.items() if name in fixed}
+        stage = Stage(recorder.graph, fixed, loose, given.inputs, shapes, gives, recorder.hosts,
                       recorder.rest, recorder.still, why)  # fmt: skip
         late = needed - gives.keys() - recorder.store.keys()
         if recorder.rest:

@@ -263,6 +263,6 @@ def unpacked(x: Tensor, bits: int) -> Tensor:
     if bits == 8:
         return x
     each = 8 // bits
-    parts = [ops.bitwise_and(ops.bitwise_right_shift(x, k * bits), (1 << bits) - 1)
-             for k in range(each)]  # fmt: skip
-    return ops.stack(parts, -1).flatten(-2)
+    shifts = ops.mul(ops.arange(x.graph, each), bits).cast(i32)
+    digits = ops.bitwise_right_shift(x.cast(i32).unsqueeze(-1), shifts)
+    return ops.bitwise_and(digits, (1 << bits) - 1).flatten(-2)
