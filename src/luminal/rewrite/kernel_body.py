@@ -103,11 +103,11 @@ class Body:
         place = self.targets.get(c)
         direct = set(axes) == set(place.axes if place else ()) or reduction is None
         if place is not None and direct and not self.uses[c]:
-            self._add(name, place.axes, body, dtype, reduction, _plain_store(place))
+            self._add(name, place.axes, body, dtype, reduction, plain_store(place))
             return Read(name, dtype)
         read = self._add(name, axes, body, dtype, reduction)
         if place is not None:
-            self._add(f"{name}_out", place.axes, read, dtype, None, _plain_store(place))
+            self._add(f"{name}_out", place.axes, read, dtype, None, plain_store(place))
         return read
 
     def _add(
@@ -333,7 +333,7 @@ def _stream(node: ENode) -> tuple[int, int, float]:
     return over, node.children[0], scale
 
 
-def _plain_store(place: BufferView) -> Store:
+def plain_store(place: BufferView) -> Store:
     return Store(place.buffer.name, tuple(Index.of(a) for a in place.axes))
 
 

@@ -52,10 +52,6 @@ def rules_of(law: str, family: str, mirrored: bool = False) -> list[Rule]:
     return [Rule(family, (("=", "e", form), *facts), action) for form in forms]
 
 
-def _text(tree: Tree) -> str:
-    return tree if isinstance(tree, str) else f"({' '.join(map(_text, tree))})"
-
-
 # ---- short forms
 
 
@@ -72,7 +68,7 @@ def _written(tree: Tree) -> list[Tree]:
         return [parts]
     parameters, text = SHORT[tree[0]]
     if len(parameters.split()) != len(parts) - 1:
-        raise CompileError(f"{tree[0]} takes {parameters!r}, not {_text(parts[1:])}")
+        raise CompileError(f"{tree[0]} takes {parameters!r}, not {parts[1:]}")
     given = dict(zip(parameters.split(), parts[1:]))
     return [w for inner in parse(f"({text})") for w in _written(_replaced(inner, given))]
 

@@ -12,7 +12,7 @@ from .canonical import Canonical
 from .cuts import EXPENSIVE, LEAVES, MOVEMENT, Facts, cuts_of, facts_of, reachable, storable
 from .encode import MAX_AXES
 from .normal import BufferInfo, Normal, axis_key
-from .terms import Region, Root, is_reduction, outside
+from .terms import Region, Root, is_elementwise, is_reduction, outside
 
 MAX_TERMS = 150  # what saturation time grows with; a region is cut further where it can be
 MAX_DEPTH = 120  # of a region: later stages walk expressions by calls of themselves
@@ -159,8 +159,7 @@ def _weight(facts: Facts, group: Group) -> float:
     inputs = sum(facts.terms.nodes[t].op == "input" for t in group.terms)
     for t in reversed(group.terms):  # users first
         node = facts.terms.nodes[t]
-        plain = node.op in SCALARS and not is_reduction(node)
-        if t in acted or not plain:
+        if t in acted or not is_elementwise(node):
             acted |= {t, *node.children}
     count = len(acted.intersection(group.terms))
     return count + inputs + PLAIN * (len(group.terms) - count)
