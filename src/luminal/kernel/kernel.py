@@ -7,8 +7,9 @@ that is a schedule.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TypeAlias, Union
 
 from ..errors import VerifyError
@@ -290,6 +291,12 @@ class Kernel:
         return Space(self.sizes, self.axes, self.hints)
 
 
+def stores_apart(kernel: Kernel, those: Callable[[Value], bool]) -> Kernel:
+    """The kernel with a value and a stored copy of it in the place of each of those."""
+    parts = (v.apart if v.store and those(v) else (v,) for v in kernel.values)
+    return replace(kernel, values=tuple(chain.from_iterable(parts)))
+
+
 def verify_scopes(kernel: Kernel) -> None:
     """Raises VerifyError where a value depends on an axis that it does not walk."""
     for value in kernel.values:
@@ -371,15 +378,17 @@ class Rewriter:
         return replace(value, body=self.expression(value.body), reduction=reduction, store=store)
 
 
-def inlinable(bodies: Mapping[str, Expression]) -> dict[str, Expression]:
-    """Those of the values, in program order, that may be written into all their readers: what is
-    read twice is written twice, and twice again in the next value, so that trees have a limit."""
+def inlined(values: Iterable[Value], bodies: Mapping[str, Expression]) -> tuple[Value, ...]:
+    """The values, with those of these bodies, in program order, written into all their readers:
+    what is read twice is written twice, and twice again in the next value, so that trees have a
+    limit, and what would pass it stays."""
     sizes: dict[str, int] = {}
     for name, body in bodies.items():
         terms = sum(sizes.get(e.value, 1) if isinstance(e, Read) else 1 for e in walk(body))
         if terms <= MOST_TERMS:
             sizes[name] = terms
-    return {name: bodies[name] for name in sizes}
+    inline = inliner({name: bodies[name] for name in sizes})
+    return tuple(inline.value(v) for v in values if v.name not in sizes)
 
 
 def inliner(bodies: Mapping[str, Expression]) -> Rewriter:

@@ -81,13 +81,8 @@ class Access:
         """The offset in a tile: positions count from where the home's loop stands."""
 
         def locate(where: Place) -> Index:
-            here = [where.index[a] for a in value.axes]
-            key = (memory.name, *map(id, home.base), *map(id, here))
-            found = self._offsets.get(key)
-            if found is None:
-                inside = [i - b for i, b in zip(here, home.base)]
-                found = self._offsets[key] = memory.storage.offset(inside, self.space)
-            return found
+            inside = [where.index[a] - start for a, start in zip(value.axes, home.base)]
+            return self._offset(memory, inside)
 
         return locate
 

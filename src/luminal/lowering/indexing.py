@@ -57,9 +57,7 @@ class Indexing:
 
     def opaque(self, index: Index, low: float | None = None, high: float | None = None) -> Index:
         """The same number under a short name."""
-        if index.is_constant or (len(index.terms) == 1 and index.terms[0][1] == 1
-                                 and len(index.terms[0][0]) == 1
-                                 and isinstance(index.terms[0][0][0], str)):  # fmt: skip
+        if index.is_constant or isinstance(index.atom, str):
             return index
         least, most = self.space.bounds(index)
         low = least if low is None else max(low, least)
@@ -280,10 +278,7 @@ def _is_zero(val: Val) -> bool:
 
 def split_extrema(index: Index, kind: str) -> list[Index]:
     """The parts of a minimum ("min") or maximum: x <= min(a, b) is x <= a and x <= b."""
-    if len(index.terms) == 1:
-        ((monomial, coefficient),) = index.terms
-        if coefficient == 1 and len(monomial) == 1:
-            atom = monomial[0]
-            if isinstance(atom, Extremum) and atom.kind == kind:
-                return split_extrema(atom.first, kind) + split_extrema(atom.second, kind)
+    atom = index.atom
+    if isinstance(atom, Extremum) and atom.kind == kind:
+        return split_extrema(atom.first, kind) + split_extrema(atom.second, kind)
     return [index]

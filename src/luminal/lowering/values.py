@@ -23,7 +23,6 @@ from .indexing import Indexing
 from .place import Lanes, Place
 
 Key = tuple[object, ...]
-NARROW = ("f16", "bf16")  # computed in f32 and rounded once
 
 
 class Registers:
@@ -133,7 +132,7 @@ class Values:
         order = place.lanes
         if op == "cast":
             return self.indexing.cast(args[0], dtype)
-        if op != "select" and any(a.dtype is not None and a.dtype.name in NARROW for a in args):
+        if op != "select" and any(a.dtype is not None and a.dtype.is_half for a in args):
             wide = [self.indexing.cast(a, f32) for a in args]
             result = self.indexing.apply(op, wide, boolean if dtype is boolean else f32, order)
             return self.indexing.cast(result, dtype)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from math import prod
 
 from ..errors import Illegal
 from ..graph.dtype import i64
@@ -231,16 +232,13 @@ class Walk:
         """All work as one Parallel: the turns of the outermost parallel loops, nest after nest."""
         nests: list[list[Item]] = []
         for item in root.items:
-            alone = isinstance(item, Node) and item.loop.kind == "parallel"
-            if alone or not nests or _is_parallel(nests[-1][0]):
+            if _is_parallel(item) or not nests or _is_parallel(nests[-1][0]):
                 nests.append([item])
             else:
                 nests[-1].append(item)
         chains = [_chain(nest[0]) for nest in nests]
         counts = [self._count(chain, place) for chain in chains]
-        total = Index.of(0)
-        for count in counts:
-            total = total + count
+        total = sum(counts, Index.of(0))
         count_val = self.indexing.scalar(total)
         self.build.open()
         name, unit = self.indexing.counter(total)
@@ -258,12 +256,9 @@ class Walk:
         return self.indexing.all_of([self.indexing.condition(c, ()) for c in conditions], ())
 
     def _count(self, chain: list[Node], place: Place) -> Index:
-        total = Index.of(1)
-        for node in chain:
-            total = total * self.space.floor(
-                place.span[node.loop.axis] + (node.loop.step - 1), node.loop.step
-            )
-        return total
+        loops = [(place.span[node.loop.axis], node.loop.step) for node in chain]
+        turns = (self.space.floor(span + (step - 1), step) for span, step in loops)
+        return prod(turns, start=Index.of(1))
 
     def _nest(self, nest: list[Item], chain: list[Node], turn: Index, place: Place) -> None:
         """One unit of a nest: where each parallel loop stands, then what is inside."""
