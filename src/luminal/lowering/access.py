@@ -17,7 +17,7 @@ from ..graph.index import Index, Monomial
 from ..graph.scalars import COMBINE
 from ..kernel.kernel import Expression, Load, Store, Value
 from ..kernel.program import Instruction, Val
-from .builder import Builder, integer
+from .builder import integer
 from .homes import Home
 from .indexing import Indexing
 from .place import Lanes, Memory, Place, Steps, contiguous, in_tile, lanes_of
@@ -33,12 +33,10 @@ class Access:
     """Emits loads and stores. `evaluate` computes slots."""
 
     def __init__(
-        self, build: Builder, indexing: Indexing, memories: dict[str, Memory],
-        extents: dict[str, Index],
-    ) -> None:  # fmt: skip
-        self.build, self.indexing, self.memories = build, indexing, memories
-        self.extents = extents  # of axes
-        self.space = indexing.space
+        self, indexing: Indexing, memories: dict[str, Memory], extents: dict[str, Index]
+    ) -> None:
+        self.indexing, self.build, self.space = indexing, indexing.build, indexing.space
+        self.memories, self.extents = memories, extents  # of axes
         self.evaluate: Evaluate
         self.note: Callable[[Memory, Index, int], None]
         self._offsets: dict[tuple[object, ...], Index] = {}

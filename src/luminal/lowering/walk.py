@@ -18,14 +18,10 @@ from ..graph.index import Index
 from ..kernel.kernel import Value
 from ..kernel.program import For, Parallel, Val
 from ..kernel.schedule import Schedule
-from .access import Access
 from .ahead import Ahead
-from .builder import Builder
-from .homes import Homes
-from .indexing import Indexing
 from .place import Place
 from .tree import Item, Leaf, Node
-from .values import Registers, Values
+from .values import Values, register_of
 from .walk_limits import Limits
 
 LARGEST_BLOCK = 256  # turns of a loop that may be written out
@@ -35,14 +31,11 @@ Body = Callable[[Place], None]
 class Walk:
     """Walks a loop tree and emits its program."""
 
-    def __init__(
-        self, schedule: Schedule, build: Builder, indexing: Indexing, homes: Homes,
-        values: Values, access: Access, registers: Registers, limits: Limits, ahead: Ahead,
-    ) -> None:  # fmt: skip
-        self.schedule, self.build, self.indexing = schedule, build, indexing
-        self.homes, self.values, self.access = homes, values, access
-        self.registers, self.limits, self.ahead = registers, limits, ahead
-        self.space = indexing.space
+    def __init__(self, schedule: Schedule, values: Values, limits: Limits, ahead: Ahead) -> None:
+        self.schedule, self.values, self.limits, self.ahead = schedule, values, limits, ahead
+        self.access, self.homes, self.held = values.access, values.homes, values.held
+        self.indexing, self.build = values.indexing, values.build
+        self.space = self.indexing.space
 
     # ---- items
 
@@ -52,7 +45,8 @@ class Walk:
             self.homes.by_name[name].stand(place, self.values.values[name].axes)
         for item in node.items:
             self.item(item, place)
-        self.registers.drop(node.homes)
+        for key in [k for k in self.held if k[0] in node.homes and k[1] == "value"]:
+            del self.held[key]
 
     def item(self, item: Item, place: Place) -> None:
         for hook in item.before:
@@ -82,18 +76,17 @@ class Walk:
             self.access.store(value, home.lent, place, result)
         elif home.registers:
             result = self.indexing.cast(result, value.dtype)
-            self.registers.held[Registers.key(value, "value", place)] = result
+            self.held[register_of(value, "value", place)] = result
         else:
             self.access.store_tile(value, home, place, self.indexing.cast(result, value.dtype))
 
     def _update(self, value: Value, place: Place) -> None:
-        held = self.registers.held
-        key = Registers.key(value, "sum", place)
-        if key not in held:
+        key = register_of(value, "sum", place)
+        if key not in self.held:
             raise Illegal(f"{value.name} is accumulated where its accumulators are not open")
-        held[key] = self.values.accumulate(value, held[key], place)
+        self.held[key] = self.values.accumulate(value, self.held[key], place)
         if value.scans:
-            self._keep(value, place, held[key])
+            self._keep(value, place, self.held[key])
 
     # ---- loops
 
@@ -209,9 +202,9 @@ class Walk:
             if count.constant == 1:
                 body(place, Index.of(0))
             return
-        build, held = self.build, self.registers.held
+        build, held = self.build, self.held
         total = self.indexing.scalar(count)
-        keys = self.registers.of(carried)
+        keys = [key for key in held if key[0] in carried]
         initial = [held[k] for k in keys]
         build.open()
         name, var = self.indexing.counter(count)
