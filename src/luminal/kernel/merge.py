@@ -74,6 +74,15 @@ def rewrite(
     return replace(kernel, values=tuple(value(rewriter.value(v)) for v in kernel.values))
 
 
+def substituted(kernel: Kernel, places: Mapping[str, Index]) -> Kernel:
+    """The kernel with indices in the place of axes, in all that its values look at."""
+
+    def moved(i: Index) -> Index:
+        return i.substitute(places)
+
+    return rewrite(kernel, moved, lambda _, at: tuple(map(moved, at)))
+
+
 def renamed(v: Value, axes: Mapping[str, str], lost: Collection[str] = ()) -> Value:
     """The value over axes of other names, and without those that are lost."""
 

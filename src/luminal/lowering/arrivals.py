@@ -151,8 +151,8 @@ class _Follower:
 
 
 def _staged(s: Instruction) -> bool:
-    return len(s.args) == 3 and s.out is not None and s.out.dtype is not None and \
-        s.args[1].dtype is None and s.args[2].dtype is None  # fmt: skip
+    made = s.out is not None and s.out.dtype is not None
+    return made and len(s.args) == 3 and [a.dtype for a in s.args[1:]] == [None, None]
 
 
 def _event(s: Statement) -> bool:

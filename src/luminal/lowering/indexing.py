@@ -167,9 +167,6 @@ class Indexing:
         lanes = tuple([lane for lane in order if lane in found]) if found else ()
         return self.build.emit(op, tuple([self.expand(a, lanes) for a in args]), dtype, lanes)
 
-    def has_lanes(self, index: Index) -> bool:
-        return any(name in self.vectors for name in index.names())
-
     def split(self, index: Index, order: Lanes) -> Linear | None:
         """(index at lane 0, [(axis, size, stride)]) of an index that is linear in lanes, else
         None."""
@@ -186,7 +183,7 @@ class Indexing:
             if stride:
                 steps.append((axis, size, stride))
                 index = index - Index.of(name) * stride
-        return None if self.has_lanes(index) else (index, steps)
+        return None if index.names() & self.vectors.keys() else (index, steps)
 
     def vector(self, index: Index, order: Lanes, dtype: DType = i64) -> Val:
         """The value of an index, over its lanes."""

@@ -55,14 +55,10 @@ def lower(kernel: Kernel, schedule: Schedule, target: Target) -> Program:
     indexing.build.written |= {*kernel.outputs, *tiles}
     memories = _buffers(kernel, schedule) | tiles
     _walk(kernel, schedule, target, tree, homes, indexing, memories)
-    program = Program(
-        kernel.name,
-        kernel.buffers,
-        sizes,
-        indexing.build.scopes[0].body,
-        tuple(Tile(t.name, t.dtype, t.storage.size.constant) for t in tiles.values()),
-        {b.name: schedule.layouts[b.name] for b in kernel.buffers if b.name in schedule.layouts},
-    )
+    body, known = indexing.build.scopes[0].body, schedule.layouts
+    made = tuple(Tile(t.name, t.dtype, t.storage.size.constant) for t in tiles.values())
+    layouts = {b.name: known[b.name] for b in kernel.buffers if b.name in known}
+    program = Program(kernel.name, kernel.buffers, sizes, body, made, layouts)
     registers(program, target.instructions)  # or it is illegal
     if target.group > 1:
         program = spread(staged(program, target, schedule.stages), target, _ordered(kernel))

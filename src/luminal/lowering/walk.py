@@ -54,8 +54,7 @@ class Walk:
         if isinstance(item, Leaf):
             self.compute(item.value, place)
         else:
-            node = item
-            self.loop(node, place, lambda p: self.items(node, p), node.reductions)
+            self.loop(item, place, partial(self.items, item), item.reductions)
         for hook in item.after:
             hook(place)
 

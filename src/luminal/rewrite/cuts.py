@@ -52,6 +52,11 @@ class Facts:
     contraction: set[int]
     extents: Mapping[str, int]  # of axes, as they usually are
 
+    def operands(self, contraction: int) -> tuple[int, ...]:
+        """What it multiplies."""
+        (product,) = self.terms.nodes[contraction].children
+        return self.terms.nodes[product].children
+
     def points(self, t: int) -> float:
         """The usual number of points of a value."""
         return math.prod(self.extents[a] for a in self.terms.axes[t])
@@ -238,12 +243,7 @@ def _forks(facts: Facts, paths: Paths) -> set[int]:
             continue
         if passed[t] > paths.behind(t, passed, facts.contraction) and not _in_one_pass(facts, t):
             found |= _sources(facts, t)
-    operands = {
-        operand
-        for reduction in facts.contraction
-        for product in facts.terms.nodes[reduction].children
-        for operand in facts.terms.nodes[product].children
-    }
+    operands = set[int]().union(*map(facts.operands, facts.contraction))
     for t in sorted(found - operands):
         if _cheap_again(facts, t, found):
             found.remove(t)

@@ -167,11 +167,9 @@ def _weight(facts: Facts, group: Group) -> float:
 
 def _layer_inputs(facts: Facts, group: Group) -> set[int]:
     """The computed operands of products with constants: the inputs of linear layers."""
-    terms, mine = facts.terms, set(group.terms)
-    found: set[int] = set()
-    for reduction in facts.contraction & mine:
-        (product,) = terms.nodes[reduction].children
-        operands = terms.nodes[product].children
+    mine, found = set(group.terms), set[int]()
+    for contraction in facts.contraction & mine:
+        operands = facts.operands(contraction)
         if any(facts.fixed[c] for c in operands):
             for operand in operands:
                 if facts.computed[operand] and not facts.fixed[operand]:
@@ -245,10 +243,8 @@ def _features(facts: Facts) -> frozenset[str]:
     """Axes along which computed values are multiplied with constants and summed up, and axes that
     become such ones where they are read."""
     terms, found = facts.terms, set[str]()
-    for reduction in facts.contraction:
-        (product,) = terms.nodes[reduction].children
-        operands = terms.nodes[product].children
-        if any(facts.fixed[c] for c in operands) and not facts.fixed[product]:
+    for operands in map(facts.operands, facts.contraction):
+        if len({facts.fixed[c] for c in operands}) > 1:
             found |= frozenset.intersection(*(terms.axes[c] for c in operands))
     reads = [terms.nodes[t].attribute for t in facts.live if terms.nodes[t].op == "read"]
     before = -1

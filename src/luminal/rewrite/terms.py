@@ -134,8 +134,7 @@ def outside(terms: Terms) -> list[Outside]:
         if node.op == "guard":
             found.append(outside_guard(node.attribute, *operands))
         else:
-            plain = is_elementwise(node)
-            found.append(outside_scalar(node.op, operands) if plain else {})
+            found.append(outside_scalar(node.op, operands) if is_elementwise(node) else {})
     return found
 
 

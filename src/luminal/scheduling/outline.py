@@ -126,16 +126,10 @@ def _look(facts: Facts, dominant: str | None = None) -> Outline:
     reductions = [v for v in facts.values if v.reduction and not v.scans]
     main = max(reductions, key=lambda v: (v.name == dominant, work[v.name]), default=None)
     group = [v for v in reductions if main and _alike(v, main)]
-    found = Outline(
-        facts,
-        [v for v in facts.values if v.store],
-        [v for v in facts.values if work[v.name] >= HEAVY * total],
-        total,
-        main,
-        [v for v in group if v.reads().isdisjoint(u.name for u in group)],  # that read none of it
-        _streams(facts),
-        [],
-    )
+    alone = [v for v in group if v.reads().isdisjoint(u.name for u in group)]
+    stored = [v for v in facts.values if v.store]
+    heavy = [v for v in facts.values if work[v.name] >= HEAVY * total]
+    found = Outline(facts, stored, heavy, total, main, alone, _streams(facts), [])
     found.common = _common(found)
     return found
 
