@@ -188,7 +188,7 @@ def _places(kernel: Kernel, index: Index, over: Sequence[str]) -> bool:
     """Of a window, its places are summed up and not its taps: there are more of them."""
     space = kernel.space()
     known = {n: space.bounds(Index.of(n))[1] for n in index.names()}
-    return max(known, key=lambda n: known[n]) in over
+    return all(n in over for n, size in known.items() if size == max(known.values()))
 
 
 def _ends(kernel: Kernel, load: Load) -> list[tuple[Index, Index]]:
