@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import TypeAlias, Union
 
 from ..errors import VerifyError
@@ -289,12 +288,6 @@ class Kernel:
     def space(self) -> Space:
         """What is known about axes and sizes."""
         return Space(self.sizes, self.axes, self.hints)
-
-
-def stores_apart(kernel: Kernel, those: Callable[[Value], bool]) -> Kernel:
-    """The kernel with a value and a stored copy of it in the place of each of those."""
-    parts = (v.apart if v.store and those(v) else (v,) for v in kernel.values)
-    return replace(kernel, values=tuple(chain.from_iterable(parts)))
 
 
 def verify_scopes(kernel: Kernel) -> None:

@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import replace
 
-from ..kernel.kernel import Kernel, stores_apart
+from ..kernel.kernel import Kernel
 from ..kernel.narrow import half_weights, whole_weights
 from ..kernel.schedule import Layout, Schedule
 from ..kernel.target import Target
 from ..lowering.library import call, libraries
 from .decisions import Decisions
+from .divide import stores_apart
 from .draft import Draft
 from .frames import tile_frame
 from .frames_joint import in_turn, joint_frame, sum_of_sums

@@ -29,13 +29,13 @@ from ..kernel.kernel import (
     Value,
     indices,
     inlined,
-    stores_apart,
     walk,
 )
 from ..kernel.merge import merge_axes, reindexed
 from ..kernel.target import Target
 from . import instructions
 from .decisions import Decisions
+from .divide import stores_apart
 from .facts import Facts, weight
 from .split import split_reductions
 
