@@ -214,6 +214,17 @@ def test_windows_are_turned_along_the_image() -> None:
     assert int(axes[turned]) == 32
 
 
+def test_of_a_window_as_long_as_its_taps_neither_is_taken_for_the_places() -> None:
+    """Whatever the order of a set of names."""
+
+    def places(a: int, b: int, over: str) -> bool:
+        kernel = cases.kernel("window", [], {"a": a, "b": b}, [])
+        return once._places(kernel, Index.of("a") + "b", over)
+
+    assert places(8, 4, "a") and not places(8, 4, "b") and places(4, 4, "ab")
+    assert not places(4, 4, "a") and not places(4, 4, "b")
+
+
 @pytest.mark.parametrize("channels, wide", [(64, 32), (256, 8)])
 def test_windows_are_read_where_they_lie(channels: int, wide: int) -> None:
     """A line of an image serves eight places and three taps: it may come from the second cache

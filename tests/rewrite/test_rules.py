@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 import pytest
+from oracles.laws import WrongLaw, check
 from plan_nets import (
     NETS,
     close,
@@ -124,5 +125,12 @@ def test_scaling_that_a_program_computes_stays_where_it_is():
     "(Sum k x) asks (need shrink k k)", "(Sum k x) asks (under x k)",
 ])  # fmt: skip
 def test_a_law_that_is_written_wrong_is_refused(wrong):
-    with pytest.raises(CompileError, match=r"law|takes|is of"):
-        rules_of(wrong, "algebra")
+    with pytest.raises((CompileError, WrongLaw)):
+        for rule in rules_of(wrong, "algebra"):
+            check(rule)
+
+
+def test_all_laws_say_what_a_law_may_say():
+    for rule in rule_program():
+        if rule.family in FAMILIES:
+            check(rule)

@@ -30,6 +30,11 @@ class DType:
         return self.kind == "float"
 
     @property
+    def is_half(self) -> bool:
+        """f16 or bf16: computed in f32, and rounded once."""
+        return self.is_float and self.bytes == 2
+
+    @property
     def is_integer(self) -> bool:
         return self.kind in ("int", "uint")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, ClassVar, TypeAlias, Union
+from typing import Any, ClassVar, TypeAlias, TypeVar, Union
 
 from ..errors import DimError
 from .index_text import factor, sum_text, term_key
@@ -28,7 +28,7 @@ class Floor:
         return f"({factor(self.numerator)}//{factor(self.divisor)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _floor_atom, (self.numerator, self.divisor)
+        return _atom, (Floor, self.numerator, self.divisor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class Extremum:
         return f"{self.kind}({self.first}, {self.second})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _extremum_atom, (self.kind, self.first, self.second)
+        return _atom, (Extremum, self.kind, self.first, self.second)
 
 
 Atom: TypeAlias = Union[str, Floor, Extremum]
@@ -196,6 +196,14 @@ class Index:
         return total
 
     @property
+    def atom(self) -> Atom | None:
+        """The one atom that it is, and nothing else."""
+        if len(self.terms) != 1:
+            return None
+        ((monomial, coefficient),) = self.terms
+        return monomial[0] if coefficient == 1 and len(monomial) == 1 else None
+
+    @property
     def floors(self) -> list[Floor]:
         """The quotients among its atoms."""
         return [a for monomial, _ in self.terms for a in monomial if isinstance(a, Floor)]
@@ -231,7 +239,14 @@ class Index:
 
 Dim = Index
 
-_ATOMS: dict[tuple[Index | str, ...], Atom] = {}  # interned, whichever thread makes one first
+A = TypeVar("A", Floor, Extremum)
+_ATOMS: dict[Any, Any] = {}  # by kind and parts
+
+
+def _atom(kind: type[A], *parts: Any) -> A:
+    """The one atom of these parts, whichever thread makes it first."""
+    found: A = _ATOMS.setdefault((kind, *parts), kind(*parts))
+    return found
 
 
 def atom_index(atom: Atom) -> Index:
@@ -330,14 +345,7 @@ def _floor(a: Index, n: Index) -> Index:
         return outside
     if inside.is_constant and n.is_constant:
         return outside + inside.constant // n.constant
-    return outside + atom_index(_floor_atom(inside, n))
-
-
-@cache
-def _floor_atom(numerator: Index, divisor: Index) -> Floor:
-    found = _ATOMS.setdefault((numerator, divisor), Floor(numerator, divisor))
-    assert isinstance(found, Floor)
-    return found
+    return outside + atom_index(_atom(Floor, inside, n))
 
 
 @cache
@@ -347,14 +355,7 @@ def _extremum(kind: str, a: Index, b: Index) -> Index:
         first_wins = (difference.constant <= 0) == (kind == "min")
         return a if first_wins else b
     first, second = sorted((a, b), key=str)
-    return atom_index(_extremum_atom(kind, first, second))
-
-
-@cache
-def _extremum_atom(kind: str, first: Index, second: Index) -> Extremum:
-    found = _ATOMS.setdefault((kind, first, second), Extremum(kind, first, second))
-    assert isinstance(found, Extremum)
-    return found
+    return atom_index(_atom(Extremum, kind, first, second))
 
 
 def _substitute_atom(

@@ -136,23 +136,16 @@ class Composite:
     options: tuple[Any, ...] = ()
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Node:
     """One operation of a graph. Compared by identity: a graph makes equal nodes only once."""
 
-    __slots__ = ("attribute", "dtype", "inputs", "number", "op", "shape")
-
-    def __init__(
-        self,
-        op: str,
-        inputs: tuple[Node, ...],
-        attribute: Any,
-        shape: Shape,
-        dtype: DType,
-        number: int,
-    ) -> None:
-        self.op, self.inputs, self.attribute = op, inputs, attribute
-        self.shape, self.dtype = shape, dtype
-        self.number = number  # position in the graph: inputs come first
+    op: str
+    inputs: tuple[Node, ...]
+    attribute: Any
+    shape: Shape
+    dtype: DType
+    number: int  # position in the graph: inputs come first
 
     def __repr__(self) -> str:
         dims = ", ".join(map(str, self.shape))

@@ -136,17 +136,13 @@ def widen_half(program: Program) -> Program:
     graph = program.graph
 
     def rule(node: Node, inputs: tuple[Node, ...]) -> Node | None:
-        if not _computes(node) or not any(_is_half(n.dtype) for n in inputs):
+        if not _computes(node) or not any(n.dtype.is_half for n in inputs):
             return None
-        wide = tuple(cast(graph, n, f32) if _is_half(n.dtype) else n for n in inputs)
+        wide = tuple(cast(graph, n, f32) if n.dtype.is_half else n for n in inputs)
         result = graph.add(node.op, wide, node.attribute)
-        return cast(graph, result, node.dtype) if _is_half(node.dtype) else result
+        return cast(graph, result, node.dtype) if node.dtype.is_half else result
 
     return rewrite(program, rule)
-
-
-def _is_half(dtype: DType) -> bool:
-    return dtype.is_float and dtype.bytes == 2
 
 
 def _computes(node: Node) -> bool:

@@ -103,8 +103,7 @@ def compute(name: str, dtype: DType, *operands: Any) -> Any:
         if name == "cast":
             return convert(operands[0], dtype)
         arrays = [np.asarray(o) for o in operands]
-        wide = dtype.name in ("f16", "bf16")
-        if wide:
+        if dtype.is_half:
             arrays = [a.astype(np.float32) if a.dtype == dtype.numpy else a for a in arrays]
         return np.asarray(SCALARS[name].numpy(*arrays)).astype(dtype.numpy, copy=False)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from math import gcd
 
 from .index import Atom, Floor, Index, IndexLike, Monomial, atom_index, atom_names
 
@@ -69,7 +68,8 @@ class Space:
             return index.constant, index.constant
         found = self._bounds.get(index)
         if found is None:
-            found = self._bounds[index] = self._find_bounds(index)
+            found = self._extreme(index, upper=False), self._extreme(index, upper=True)
+            self._bounds[index] = found
         return found
 
     def nonnegative(self, index: IndexLike) -> bool:
@@ -80,9 +80,6 @@ class Space:
         """Proven: 0 <= index < extent."""
         index = Index.of(index)
         return self.nonnegative(index) and self.nonnegative(Index.of(extent) - index - 1)
-
-    def _find_bounds(self, index: Index) -> Range:
-        return self._extreme(index, upper=False), self._extreme(index, upper=True)
 
     def _extreme(self, index: Index, upper: bool) -> Number:
         """A bound from above or below: replace what has a known end until nothing changes."""
@@ -206,10 +203,9 @@ class Space:
         reduced = self._cancel(x, number)
         if reduced is not None:
             return reduced
-        if len(x.terms) == 1 and x.terms[0][1] == 1 and len(x.terms[0][0]) == 1:
-            inner = x.terms[0][0][0]
-            if isinstance(inner, Floor) and self.bounds(inner.divisor * n)[1] <= LARGEST:
-                return self.floor(inner.numerator, inner.divisor * n)  # of floor(y / m) by n
+        inner = x.atom
+        if isinstance(inner, Floor) and self.bounds(inner.divisor * n)[1] <= LARGEST:
+            return self.floor(inner.numerator, inner.divisor * n)  # of floor(y / m) by n
         return atom_index(atom)
 
     def _chord(self, x: Index, n: int) -> Index | None:
@@ -223,10 +219,7 @@ class Space:
     def _cancel(self, x: Index, n: int) -> Index | None:
         """floor((q X + r) / (q m)) = floor(X / m) where 0 <= r < q."""
         steps = {abs(c) for m, c in x.terms if m}
-        common = 0
-        for step in steps:
-            common = gcd(common, step)
-        for q in sorted(steps | {common}, reverse=True):
+        for q in sorted(steps | {math.gcd(*steps)}, reverse=True):
             if q <= 1 or n % q:
                 continue
             multiples: dict[Monomial, int] = {m: c // q for m, c in x.terms if c % q == 0 or not m}

@@ -19,7 +19,7 @@ from .order import post_order, reachable
 from .scalars import SCALARS
 from .space import USUAL
 
-CHEAP = 64.0  # vector instructions for a value that is written, kept and read
+CHEAP = 64.0  # vector instructions for a value that is written, kept and read: an erf
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from .index import Index
 from .node import Shape, View, number_key, position
@@ -22,10 +23,7 @@ def place(dim: int) -> Index:
 
 
 def product(sizes: Sequence[Index]) -> Index:
-    total = ONE
-    for size in sizes:
-        total = total * size
-    return total
+    return prod(sizes, start=ONE)
 
 
 # ---- normal form and composition

@@ -116,10 +116,11 @@ def _stepless(v: Value, conditions: frozenset[Index], kernel: Kernel) -> Value:
 
 def _outsides(values: Sequence[Value], memory: Mapping[str, Left]) -> dict[str, Outside]:
     """What the body of each value is where a condition fails."""
-    known: dict[str, Outside] = {}
+    known, plain = dict[str, Outside](), dict[str, Outside]()
     for v in values:
-        plain = {u.name: known[u.name] for u in values if u.name in known and u.reduction is None}
         known[v.name] = outside(v.body, plain, memory)
+        if v.reduction is None:
+            plain[v.name] = known[v.name]
     return known
 
 
@@ -127,14 +128,9 @@ def derive_domains(kernel: Kernel) -> Kernel:
     """The kernel with the domain of every value."""
     space = kernel.space()
     trimmed = Rewriter(lambda e: _without_proven(e, space))
-    known: dict[str, Outside] = {}
-    values: dict[str, Value] = {}
-    for v in kernel.values:
-        v = replace(v, body=trimmed.expression(v.body))
-        found = outside(v.body, known)
-        if v.reduction is None:
-            known[v.name] = found
-        values[v.name] = replace(v, domain=_of_reduction(v, found, space)) if found else v
+    bare = [replace(v, body=trimmed.expression(v.body)) for v in kernel.values]
+    known = _outsides(bare, {})
+    values = {v.name: replace(v, domain=_of_reduction(v, known[v.name], space)) for v in bare}
     _narrow_producers(kernel, values)
     _narrow_running(values)
     return replace(kernel, values=tuple(values[v.name] for v in kernel.values))

@@ -7,7 +7,7 @@ that is a schedule.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, Union
 
@@ -371,15 +371,17 @@ class Rewriter:
         return replace(value, body=self.expression(value.body), reduction=reduction, store=store)
 
 
-def inlinable(bodies: Mapping[str, Expression]) -> dict[str, Expression]:
-    """Those of the values, in program order, that may be written into all their readers: what is
-    read twice is written twice, and twice again in the next value, so that trees have a limit."""
+def inlined(values: Iterable[Value], bodies: Mapping[str, Expression]) -> tuple[Value, ...]:
+    """The values, with those of these bodies, in program order, written into all their readers:
+    what is read twice is written twice, and twice again in the next value, so that trees have a
+    limit, and what would pass it stays."""
     sizes: dict[str, int] = {}
     for name, body in bodies.items():
         terms = sum(sizes.get(e.value, 1) if isinstance(e, Read) else 1 for e in walk(body))
         if terms <= MOST_TERMS:
             sizes[name] = terms
-    return {name: bodies[name] for name in sizes}
+    inline = inliner({name: bodies[name] for name in sizes})
+    return tuple(inline.value(v) for v in values if v.name not in sizes)
 
 
 def inliner(bodies: Mapping[str, Expression]) -> Rewriter:

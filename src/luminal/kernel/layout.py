@@ -39,9 +39,9 @@ class Storage:
         self.layout = layout
         if layout:
             check_layout(layout, len(extents))
-        outermost = {d: step for d, step in reversed(layout)}
-        self.units = [outermost.get(d, 1) for d in range(len(extents))]
-        self.extents = _padded(tuple(extents), layout)
+        blocks = outermost(layout)
+        self.units = [blocks.get(d, 1) for d in range(len(extents))]
+        self.extents = tuple(e.ceil_div(unit) * unit for e, unit in zip(extents, self.units))
         self.digits, self.size = _digits(self.extents, layout)
 
     def offset(self, index: Sequence[Index], space: Space) -> Index:
@@ -70,13 +70,9 @@ def check_layout(layout: Layout, rank: int) -> None:
         raise Illegal(f"layout {layout_text(layout)}: a dimension of {rank} has no single steps")
 
 
-def _padded(extents: tuple[Index, ...], layout: Layout) -> tuple[Index, ...]:
-    """The extents rounded up to the outermost digit of each dimension."""
-    padded = list(extents)
-    for dimension, step in reversed(layout):
-        if step != 1:
-            padded[dimension] = extents[dimension].ceil_div(step) * step
-    return tuple(padded)
+def outermost(layout: Layout) -> dict[int, int]:
+    """The step of the outermost digit of each dimension."""
+    return {d: step for d, step in reversed(layout)}
 
 
 def counts(extents: Sequence[Index], layout: Layout) -> list[Index]:
@@ -115,8 +111,8 @@ def laid_out(array: np.ndarray[Any, Any], layout: Layout) -> np.ndarray[Any, Any
     be padded with zeros. Copied row-major it is packed."""
     check_layout(layout, array.ndim)
     values = packed_shape(array.shape, layout)
-    outermost = {d: step for d, step in reversed(layout)}
-    spare = [(0, -size % outermost[d]) for d, size in enumerate(array.shape)]
+    blocks = outermost(layout)
+    spare = [(0, -size % blocks[d]) for d, size in enumerate(array.shape)]
     if any(after for _, after in spare):
         array = np.pad(array, spare)
     places = [[i for i, (d, _) in enumerate(layout) if d == dim] for dim in range(array.ndim)]

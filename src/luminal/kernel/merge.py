@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from ..graph.index import Index
+from ..graph.space import Space
 from .kernel import (
     Buffer,
     Expression,
@@ -71,6 +72,15 @@ def rewrite(
 
     rewriter = reindexed(index, moved, read)
     return replace(kernel, values=tuple(value(rewriter.value(v)) for v in kernel.values))
+
+
+def substituted(kernel: Kernel, places: Mapping[str, Index]) -> Kernel:
+    """The kernel with indices in the place of axes, in all that its values look at."""
+
+    def moved(i: Index) -> Index:
+        return i.substitute(places)
+
+    return rewrite(kernel, moved, lambda _, at: tuple(map(moved, at)))
 
 
 def renamed(v: Value, axes: Mapping[str, str], lost: Collection[str] = ()) -> Value:
@@ -221,19 +231,16 @@ def _together(axes: tuple[str, ...], a: str, b: str) -> bool:
 
 def _merge(kernel: Kernel, a: str, b: str) -> Kernel | None:
     """One axis a in place of (a, b), if every index depends on a * extent(b) + b alone."""
+    above = f"{a}~"
+    merged = _as_one(kernel, a, b, Index.of(above))
+    return None if any(above in i.names() for v in merged.values for i in v.indices) else merged
+
+
+def _as_one(kernel: Kernel, a: str, b: str, above: Index) -> Kernel:
+    """One axis a in place of (a, b). above: what was a; b is the rest."""
     count = kernel.axes[b]
-    whole = {b: Index.of(a) - Index.of(f"{a}~") * count, a: Index.of(f"{a}~")}
-    failed = False
-
-    def index(i: Index) -> Index:
-        nonlocal failed
-        merged = i.substitute(whole)
-        failed = failed or f"{a}~" in merged.names()
-        return merged
-
-    merged = _join(kernel, _joined(kernel, a, b), index)
-    if failed:
-        return None
+    digits = {a: above, b: Index.of(a) - above * count}
+    merged = _join(kernel, _joined(kernel, a, b), lambda i: i.substitute(digits))
     values = tuple(renamed(v, {}, {b}) for v in merged.values)
     axes = {x: n * count if x == a else n for x, n in kernel.axes.items() if x != b}
     return replace(merged, values=values, axes=axes)
@@ -265,7 +272,10 @@ def images_as_rows(kernel: Kernel) -> Kernel:
         pair = next((p for p in _pairs(kernel) if _of_one_factor(kernel, *p)), None)
         if pair is None:
             return kernel
-        kernel = _by_digits(kernel, *pair)
+        a, b = pair
+        count = kernel.axes[b]
+        whole = Space(kernel.sizes, {a: kernel.axes[a] * count})
+        kernel = _as_one(kernel, a, b, whole.floor(Index.of(a), count))
 
 
 def _of_one_factor(kernel: Kernel, a: str, b: str) -> bool:
@@ -280,14 +290,3 @@ def _varies(kernel: Kernel, side: Expression) -> set[str]:
     read = (kernel.value(e.value).axes for e in walk(side) if isinstance(e, Read))
     named = (index.names() for e in walk(side) for index in indices(e))
     return set().union(*read, *named)
-
-
-def _by_digits(kernel: Kernel, a: str, b: str) -> Kernel:
-    """One axis a in place of (a, b)."""
-    count = kernel.axes[b]
-    axes = {x: n * count if x == a else n for x, n in kernel.axes.items() if x != b}
-    above = replace(kernel, axes=axes).space().floor(Index.of(a), count)
-    digits = {a: above, b: Index.of(a) - above * count}
-    merged = _join(kernel, _joined(kernel, a, b), lambda i: i.substitute(digits))
-    values = tuple(renamed(v, {}, {b}) for v in merged.values)
-    return replace(merged, axes=axes, values=values)

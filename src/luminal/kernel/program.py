@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import TypeAlias, Union
 
 from ..graph.dtype import DType, u32
@@ -37,10 +38,7 @@ class Val:
 
     @property
     def width(self) -> int:
-        width = 1
-        for _, size in self.lanes:
-            width *= size
-        return width
+        return prod(size for _, size in self.lanes)
 
 
 @dataclass
@@ -128,6 +126,21 @@ class Parallel:
 
 
 Statement: TypeAlias = Union[Instruction, For, When, Parallel]
+
+
+def statements(body: list[Statement]) -> list[Statement]:
+    """All statements of a body, also those inside loops."""
+    found: list[Statement] = []
+    for statement in body:
+        found.append(statement)
+        if not isinstance(statement, Instruction):
+            found += statements(statement.body)
+    return found
+
+
+def instructions(body: list[Statement]) -> list[Instruction]:
+    """All instructions of a body."""
+    return [s for s in statements(body) if isinstance(s, Instruction)]
 
 
 @dataclass(frozen=True)

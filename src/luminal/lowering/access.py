@@ -17,7 +17,7 @@ from ..graph.index import Index, Monomial
 from ..graph.scalars import COMBINE
 from ..kernel.kernel import Expression, Load, Store, Value
 from ..kernel.program import Instruction, Val
-from .builder import Builder, integer
+from .builder import integer
 from .homes import Home
 from .indexing import Indexing
 from .place import Lanes, Memory, Place, Steps, contiguous, in_tile, lanes_of
@@ -33,12 +33,10 @@ class Access:
     """Emits loads and stores. `evaluate` computes slots."""
 
     def __init__(
-        self, build: Builder, indexing: Indexing, memories: dict[str, Memory],
-        extents: dict[str, Index],
-    ) -> None:  # fmt: skip
-        self.build, self.indexing, self.memories = build, indexing, memories
-        self.extents = extents  # of axes
-        self.space = indexing.space
+        self, indexing: Indexing, memories: dict[str, Memory], extents: dict[str, Index]
+    ) -> None:
+        self.indexing, self.build, self.space = indexing, indexing.build, indexing.space
+        self.memories, self.extents = memories, extents  # of axes
         self.evaluate: Evaluate
         self.note: Callable[[Memory, Index, int], None]
         self._offsets: dict[tuple[object, ...], Index] = {}
@@ -81,13 +79,8 @@ class Access:
         """The offset in a tile: positions count from where the home's loop stands."""
 
         def locate(where: Place) -> Index:
-            here = [where.index[a] for a in value.axes]
-            key = (memory.name, *map(id, home.base), *map(id, here))
-            found = self._offsets.get(key)
-            if found is None:
-                inside = [i - b for i, b in zip(here, home.base)]
-                found = self._offsets[key] = memory.storage.offset(inside, self.space)
-            return found
+            inside = [where.index[a] - start for a, start in zip(value.axes, home.base)]
+            return self._offset(memory, inside)
 
         return locate
 

@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import VerifyError
 from ..graph.dtype import i64
 from ..graph.scalars import SCALARS, compute
-from ..kernel.program import For, Instruction, Program, Statement, Tile, Val, When
+from ..kernel.program import For, Instruction, Program, Statement, Tile, Val, When, statements
 
 EVENTS = ("copy", "commit", "await", "settle", "settled", "barrier")
 FEW = 24  # turns, of which the next do what they did
@@ -31,10 +31,10 @@ def check_arrivals(program: Program) -> None:
         for unknown in SOME:
             follower = _Follower(tiles, unknown)
             follower.body(program.body)
-            _require(not follower.on_the_way(), "copies are on the way when a unit ends")
+            require(not follower.on_the_way(), "copies are on the way when a unit ends")
 
 
-def _require(holds: bool, message: str) -> None:
+def require(holds: bool, message: str) -> None:
     if not holds:
         raise VerifyError(message)
 
@@ -75,7 +75,7 @@ class _Follower:
             elif not isinstance(s, For):
                 self.known[s.var.name] = 0
                 self.body(s.body)
-            elif any(_event(x) for x in _all(s.body)):
+            elif any(map(_event, statements(s.body))):
                 count = self.value(s.count)
                 for turn in self.turns(self.unknown if count is None else count):
                     self.known[s.var.name] = turn
@@ -109,19 +109,19 @@ class _Follower:
 
     def part(self, place: Val) -> _Part:
         tile, at = self.tiles[place.memory], self.value(place)
-        _require(at is not None, f"data say which part of {place.memory} is used")
+        require(at is not None, f"data say which part of {place.memory} is used")
         number = (at or 0) // (tile.elements // tile.turns)
-        _require(0 <= number < tile.turns, f"{place.memory} has no part {number}")
+        require(0 <= number < tile.turns, f"{place.memory} has no part {number}")
         return self.parts.setdefault((place.memory, number), _Part())
 
     # ---- what happens to a part
 
     def copy(self, part: _Part) -> None:
-        _require(part.free, "a tile is filled that threads may still read")
+        require(part.free, "a tile is filled that threads may still read")
         part.group, part.state = self.group, "way"
 
     def read(self, part: _Part) -> None:
-        _require(part.state == "seen", "a tile is read whose copies not all threads have seen")
+        require(part.state == "seen", "a tile is read whose copies not all threads have seen")
         part.reader, part.free = self.products, False
 
     def barrier(self) -> None:
@@ -151,36 +151,29 @@ class _Follower:
 
 
 def _staged(s: Instruction) -> bool:
-    return len(s.args) == 3 and s.out is not None and s.out.dtype is not None and \
-        s.args[1].dtype is None and s.args[2].dtype is None  # fmt: skip
+    made = s.out is not None and s.out.dtype is not None
+    return made and len(s.args) == 3 and [a.dtype for a in s.args[1:]] == [None, None]
 
 
 def _event(s: Statement) -> bool:
     return isinstance(s, Instruction) and (s.op in EVENTS or _staged(s))
 
 
-def _all(body: Sequence[Statement]) -> Iterator[Statement]:
-    for s in body:
-        yield s
-        if not isinstance(s, Instruction):
-            yield from _all(s.body)
-
-
-def _sums(body: Sequence[Statement]) -> None:
+def _sums(body: list[Statement]) -> None:
     """Sums that are under way are only kept, added to, and settled."""
     found, known = set[str](), -1
     while known < len(found):  # loops carry them round
         known = len(found)
-        for s in _all(body):
+        for s in statements(body):
             if isinstance(s, For):
                 found |= {v.name for phi, _, val, end in s.carried if val.name in found
                           for v in (phi, end)}  # fmt: skip
             elif isinstance(s, Instruction) and s.out is not None:
                 kept = s.op in ("pack", "shuffle") and any(a.name in found for a in s.args)
                 found |= {s.out.name} if _staged(s) or kept else set()
-    for s in _all(body):
+    for s in statements(body):
         used = [a for a in s.args if a.name in found] if isinstance(s, Instruction) else []
         allowed = isinstance(s, Instruction) and (
             s.op in ("pack", "shuffle", "settled") or _staged(s)
         )
-        _require(not used or allowed, "sums are read that are under way")
+        require(not used or allowed, "sums are read that are under way")

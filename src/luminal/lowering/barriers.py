@@ -78,11 +78,8 @@ class _Barriers:
             found = self._inside[id(body)] = frozenset().union(*every)
         return found
 
-    def meet(self, before: Touches, after: Touches) -> bool:
+    def clash(self, a: Touch, b: Touch) -> bool:
         """Some thread may touch what another one does, and one of them writes."""
-        return any(self._clash(a, b) for b in after for a in before)
-
-    def _clash(self, a: Touch, b: Touch) -> bool:
         if a.memory != b.memory or not (a.stored or b.stored):
             return False
         if a.stored and b.stored and a.memory not in self.ordered:
@@ -94,7 +91,7 @@ class _Barriers:
         made: list[Statement] = []
         for s in body:
             mine = self.touches(s) if isinstance(s, Instruction) else self.inside(s.body)
-            if since and mine and self.meet(since, mine):
+            if any(self.clash(a, b) for b in mine for a in since):
                 made.append(BARRIER)
                 since = frozenset()
             if isinstance(s, Instruction):

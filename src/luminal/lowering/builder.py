@@ -95,19 +95,18 @@ class Builder:
                 return folded
         key = (op, dtype.name if dtype else "", lanes, attrs, *map(_name, args))
         depth = max((a.depth for a in args), default=0)
-        for scope in self.scopes[depth:]:
-            found = scope.memo.get(key)
-            if found is not None:
-                return found
+        found = self.recall(key, depth)
+        if found is not None:
+            return found
         out = self.fresh(dtype, lanes, depth, "" if dtype else args[0].memory)
         scope = self.scopes[depth]
         scope.body.append(Instruction(out, op, args, attrs))
         scope.memo[key] = out
         return out
 
-    def recall(self, key: Key) -> Any:
-        """Something remembered in a scope that is still open, or None."""
-        for scope in self.scopes:
+    def recall(self, key: Key, depth: int = 0) -> Any:
+        """Something remembered in a scope that is still open, from a depth on, or None."""
+        for scope in self.scopes[depth:]:
             found = scope.memo.get(key)
             if found is not None:
                 return found
@@ -201,10 +200,7 @@ def fold(op: str, args: tuple[Val, ...], dtype: DType | None, lanes: Lanes) -> V
     """An elementwise operation on constants, computed now."""
     if op == "expand":
         return Val(args[0].name, dtype, lanes, 0, True)
-    if op not in SCALARS or dtype is None or dtype.name in ("f16", "bf16"):
+    if op not in SCALARS or dtype is None or dtype.is_half:
         return None
-    numbers = []
-    for a in args:
-        assert a.dtype is not None
-        numbers.append(a.dtype.numpy.type(number(a)))
+    numbers = [a.dtype.numpy.type(number(a)) for a in args if a.dtype]
     return literal(compute(op, dtype, *numbers).item(), dtype, lanes)

@@ -57,9 +57,7 @@ class Indexing:
 
     def opaque(self, index: Index, low: float | None = None, high: float | None = None) -> Index:
         """The same number under a short name."""
-        if index.is_constant or (len(index.terms) == 1 and index.terms[0][1] == 1
-                                 and len(index.terms[0][0]) == 1
-                                 and isinstance(index.terms[0][0][0], str)):  # fmt: skip
+        if index.is_constant or isinstance(index.atom, str):
             return index
         least, most = self.space.bounds(index)
         low = least if low is None else max(low, least)
@@ -169,9 +167,6 @@ class Indexing:
         lanes = tuple([lane for lane in order if lane in found]) if found else ()
         return self.build.emit(op, tuple([self.expand(a, lanes) for a in args]), dtype, lanes)
 
-    def has_lanes(self, index: Index) -> bool:
-        return any(name in self.vectors for name in index.names())
-
     def split(self, index: Index, order: Lanes) -> Linear | None:
         """(index at lane 0, [(axis, size, stride)]) of an index that is linear in lanes, else
         None."""
@@ -188,7 +183,7 @@ class Indexing:
             if stride:
                 steps.append((axis, size, stride))
                 index = index - Index.of(name) * stride
-        return None if self.has_lanes(index) else (index, steps)
+        return None if index.names() & self.vectors.keys() else (index, steps)
 
     def same(self, index: Index) -> Index:
         """The part of an index in which all lanes are alike."""
@@ -285,10 +280,7 @@ def _is_zero(val: Val) -> bool:
 
 def split_extrema(index: Index, kind: str) -> list[Index]:
     """The parts of a minimum ("min") or maximum: x <= min(a, b) is x <= a and x <= b."""
-    if len(index.terms) == 1:
-        ((monomial, coefficient),) = index.terms
-        if coefficient == 1 and len(monomial) == 1:
-            atom = monomial[0]
-            if isinstance(atom, Extremum) and atom.kind == kind:
-                return split_extrema(atom.first, kind) + split_extrema(atom.second, kind)
+    atom = index.atom
+    if isinstance(atom, Extremum) and atom.kind == kind:
+        return split_extrema(atom.first, kind) + split_extrema(atom.second, kind)
     return [index]

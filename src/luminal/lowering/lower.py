@@ -33,7 +33,7 @@ from .reduce import Accumulators
 from .staging import staged
 from .threads import spread
 from .tree import Tree, build
-from .values import Registers, Values
+from .values import Values
 from .walk import Walk
 from .walk_limits import Limits
 
@@ -55,14 +55,10 @@ def lower(kernel: Kernel, schedule: Schedule, target: Target) -> Program:
     indexing.build.written |= {*kernel.outputs, *tiles}
     memories = _buffers(kernel, schedule) | tiles
     _walk(kernel, schedule, target, tree, homes, indexing, memories)
-    program = Program(
-        kernel.name,
-        kernel.buffers,
-        sizes,
-        indexing.build.scopes[0].body,
-        tuple(Tile(t.name, t.dtype, t.storage.size.constant) for t in tiles.values()),
-        {b.name: schedule.layouts[b.name] for b in kernel.buffers if b.name in schedule.layouts},
-    )
+    body, known = indexing.build.scopes[0].body, schedule.layouts
+    made = tuple(Tile(t.name, t.dtype, t.storage.size.constant) for t in tiles.values())
+    layouts = {b.name: known[b.name] for b in kernel.buffers if b.name in known}
+    program = Program(kernel.name, kernel.buffers, sizes, body, made, layouts)
     registers(program, target.instructions)  # or it is illegal
     if target.group > 1:
         program = spread(staged(program, target, schedule.stages), target, _ordered(kernel))
@@ -73,17 +69,16 @@ def _walk(
     kernel: Kernel, schedule: Schedule, target: Target, tree: Tree, homes: Homes,
     indexing: Indexing, memories: dict[str, Memory],
 ) -> None:  # fmt: skip
-    build, registers = indexing.build, Registers()
-    access = Access(build, indexing, memories, dict(kernel.axes))
+    access = Access(indexing, memories, dict(kernel.axes))
     by_name = {v.name: v for v in tree.values}
-    values = Values(build, indexing, access, homes, registers, by_name, target.instructions)
+    values = Values(access, homes, by_name, target.instructions)
     limits = Limits(tree, homes, indexing)
     most = target.l2 // 2 if target.group == 1 else 0
     ahead = Ahead(access, most, schedule.layouts)
-    walker = Walk(schedule, build, indexing, homes, values, access, registers, limits, ahead)
+    walker = Walk(schedule, values, limits, ahead)
     for value in tree.values:
         if value.reduction is not None:
-            Accumulators(value, value.reduction, tree, homes, values, access, registers, walker)
+            Accumulators(value, value.reduction, tree, walker)
     place = _start(kernel, indexing.space)
     for name in tree.root.homes:
         homes.by_name[name].stand(place, by_name[name].axes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from math import gcd
+from math import gcd, prod
 
 from ..graph.dtype import DType
 from ..graph.index import Index
@@ -123,12 +123,7 @@ class Memory:
 
 def contiguous(steps: Steps) -> bool:
     """Whether the lanes lie side by side, the innermost fastest."""
-    stride = 1
-    for _, size, step in reversed(steps):
-        if step != stride:
-            return False
-        stride *= size
-    return True
+    return [step for *_, step in steps] == row_major(lanes_of(steps))
 
 
 def in_tile(index: Index, unit: int, lanes: Lanes) -> bool:
@@ -144,12 +139,12 @@ def lanes_of(steps: Steps) -> Lanes:
     return tuple((axis, size) for axis, size, _ in steps)
 
 
+def row_major(lanes: Lanes) -> list[int]:
+    """How far apart the lanes of each axis are where they lie side by side."""
+    sizes = [size for _, size in lanes]
+    return [prod(sizes[n + 1 :]) for n in range(len(sizes))]
+
+
 def strides(ins: Instruction, lanes: Lanes) -> Sequence[int]:
     """How far apart the lanes of each axis are in a load or store."""
-    if len(ins.attrs) > 1:
-        return ins.attrs[1:]
-    found, step = list[int](), 1
-    for _, size in reversed(lanes):
-        found.append(step)
-        step *= size
-    return found[::-1]
+    return ins.attrs[1:] if len(ins.attrs) > 1 else row_major(lanes)

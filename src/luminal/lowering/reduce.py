@@ -17,12 +17,10 @@ from ..errors import Illegal
 from ..graph.scalars import COMBINE, identity
 from ..kernel.kernel import Constant, Expression, Reduction, Value
 from ..kernel.program import Val
-from .access import Access
-from .homes import Homes
 from .place import Place
 from .shuffles import across, groups_of
 from .tree import Tree
-from .values import Key, Registers, Values
+from .values import Key, register_of
 
 if TYPE_CHECKING:
     from .walk import Walk
@@ -31,14 +29,11 @@ if TYPE_CHECKING:
 class Accumulators:
     """The hooks of one reduction of a kernel on its loop tree."""
 
-    def __init__(
-        self, value: Value, reduction: Reduction, tree: Tree, homes: Homes, values: Values,
-        access: Access, registers: Registers, walk: Walk,
-    ) -> None:  # fmt: skip
+    def __init__(self, value: Value, reduction: Reduction, tree: Tree, walk: Walk) -> None:
         self.value, self.reduction, self.combine = value, reduction, COMBINE[reduction.op]
         self.path, self.items = tree.paths[value.name], tree.items(value.name)
-        self.first, self.home = tree.first(value), homes.by_name[value.name]
-        self.values, self.access, self.held, self.walk = values, access, registers.held, walk
+        self.first, self.home = tree.first(value), walk.homes.by_name[value.name]
+        self.values, self.access, self.held, self.walk = walk.values, walk.access, walk.held, walk
         self.identity = Constant(identity(reduction.op, value.dtype), value.dtype)
         if reduction.scan:
             self._plan_scan()
@@ -75,7 +70,7 @@ class Accumulators:
             self.held[key] = self._rescaled(self.held[key], cell)
 
     def _key(self, role: str, place: Place) -> Key:
-        return Registers.key(self.value, role, place)
+        return register_of(self.value, role, place)
 
     # ---- where they start
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import zip_longest
 
 from ..errors import Illegal
-from ..graph.dtype import DType, bf16, boolean, f16, f32, i64
+from ..graph.dtype import DType, boolean, f32, i64
 from ..graph.scalars import COMBINE, SCALARS
 from ..kernel.program import (
     For,
@@ -354,7 +354,7 @@ class _Lanes(Staged):
     def across(self, op: str, value: Val, dtype: DType, steps: list[int]) -> Val:
         """Exchanged inside warps, then through two tiles in turn: one barrier is enough for each
         step."""
-        if dtype in (f16, bf16):
+        if dtype.is_half:
             wide = self.across(op, self.emit("cast", (value,), f32), f32, steps)
             return self.emit("cast", (wide,), dtype)
         near = [step for step in steps if self.exchanges and step < self.warp]
@@ -366,15 +366,13 @@ class _Lanes(Staged):
             tile = start_of(self.tile(dtype, number % 2).name)
             mine = self.emit("offset", (tile, THREAD), None)
             self.out += [Instruction(None, "store", (value, mine), (0,)), BARRIER]
-            other = self.emit("offset", (tile, self.partner(step)), None)
+            partner = self.emit("xor", (THREAD, integer(step)), i64)
+            other = self.emit("offset", (tile, partner), None)
             found = self.emit("load", (other,), dtype, (0,))
             value = self.emit(op, (value, found), dtype)
         if len(far) % 2:
             self.out.append(BARRIER)
         return value
-
-    def partner(self, step: int) -> Val:
-        return self.emit("xor", (THREAD, integer(step)), i64)
 
     def tile(self, dtype: DType, number: int) -> Tile:
         made = Tile(f"{dtype} exchange {number}", dtype, self.threads, "shared")

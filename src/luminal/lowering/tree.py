@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TypeAlias, Union
 
 from ..errors import Illegal
@@ -101,12 +102,7 @@ class Tree:
 
 def shared_depth(first: list[Node], second: list[Node]) -> int:
     """How many outermost loops two paths have in common."""
-    depth = 0
-    for a, b in zip(first, second):
-        if a is not b:
-            break
-        depth += 1
-    return depth
+    return sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], zip(first, second)))
 
 
 def build(kernel: Kernel, schedule: Schedule) -> Tree:

@@ -17,51 +17,32 @@ from ..kernel.narrow import operands
 from ..kernel.program import Val
 from ..kernel.target import MatrixInstruction
 from .access import Access
-from .builder import Builder, literal
+from .builder import literal
 from .homes import Homes
-from .indexing import Indexing
 from .place import Lanes, Place
 
 Key = tuple[object, ...]
-NARROW = ("f16", "bf16")  # computed in f32 and rounded once
 
 
-class Registers:
-    """SSA values of accumulators ("sum") and finished values ("value"), by their position."""
-
-    def __init__(self) -> None:
-        self.held: dict[Key, Val] = {}
-
-    @staticmethod
-    def key(value: Value, role: str, place: Place) -> Key:
-        partial: object = place.partial if role == "sum" else ()
-        axes = value.axes
-        if role == "sum" and value.scans:
-            axes = tuple(a for a in axes if a not in value.over)
-        return (value.name, role, partial, *(place.scalar(a) for a in axes))
-
-    def of(self, names: set[str]) -> list[Key]:
-        """Keys of what belongs to these values."""
-        return [key for key in self.held if key[0] in names]
-
-    def drop(self, names: Sequence[str]) -> None:
-        """Forget finished values of these names."""
-        for key in self.of(set(names)):
-            if key[1] == "value":
-                del self.held[key]
+def register_of(value: Value, role: str, place: Place) -> Key:
+    """What an accumulator ("sum") or a finished value ("value") is held by: its position."""
+    partial: object = place.partial if role == "sum" else ()
+    axes = value.axes
+    if role == "sum" and value.scans:
+        axes = tuple(a for a in axes if a not in value.over)
+    return (value.name, role, partial, *(place.scalar(a) for a in axes))
 
 
 class Values:
-    """Evaluates expressions of a kernel."""
+    """Evaluates expressions of a kernel. held: SSA values of what is in registers."""
 
     def __init__(
-        self, build: Builder, indexing: Indexing, access: Access, homes: Homes,
-        registers: Registers, values: Mapping[str, Value],
+        self, access: Access, homes: Homes, values: Mapping[str, Value],
         instructions: tuple[MatrixInstruction, ...],
     ) -> None:  # fmt: skip
-        self.build, self.indexing, self.access = build, indexing, access
-        self.homes, self.registers, self.values = homes, registers, values
-        self.instructions = instructions
+        self.access, self.indexing, self.build = access, access.indexing, access.build
+        self.homes, self.values, self.instructions = homes, values, instructions
+        self.held: dict[Key, Val] = {}
         self._mentioned: dict[int, tuple[Expression, frozenset[str] | None]] = {}
         access.evaluate = self.evaluate
 
@@ -133,7 +114,7 @@ class Values:
         order = place.lanes
         if op == "cast":
             return self.indexing.cast(args[0], dtype)
-        if op != "select" and any(a.dtype is not None and a.dtype.name in NARROW for a in args):
+        if op != "select" and any(a.dtype is not None and a.dtype.is_half for a in args):
             wide = [self.indexing.cast(a, f32) for a in args]
             result = self.indexing.apply(op, wide, boolean if dtype is boolean else f32, order)
             return self.indexing.cast(result, dtype)
@@ -152,11 +133,10 @@ class Values:
             return self.access.load(load, place)
         if not home.registers:
             return self.access.load_tile(value, home, place)
-        held = self.registers.held
-        key = Registers.key(value, "value", place)
-        found = held.get(key)
+        key = register_of(value, "value", place)
+        found = self.held.get(key)
         if found is None:  # a reduction that is still running
-            found = held.get((name, "sum", *key[2:]))
+            found = self.held.get((name, "sum", *key[2:]))
         if found is None:
             raise Illegal(f"{name} is read where it has not been computed")
         return found

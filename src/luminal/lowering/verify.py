@@ -9,11 +9,21 @@ from typing import TypeVar
 from ..errors import VerifyError
 from ..graph.dtype import DType, boolean, i32, i64
 from ..graph.scalars import REDUCTIONS, SCALARS
-from ..kernel.program import For, Instruction, Parallel, Program, Statement, Val, When, start_of
-from .arrivals import check_arrivals
+from ..kernel.program import (
+    For,
+    Instruction,
+    Parallel,
+    Program,
+    Statement,
+    Val,
+    When,
+    instructions,
+    start_of,
+    statements,
+)  # fmt: skip
+from .arrivals import check_arrivals, require
 
 T = TypeVar("T")
-NARROW = ("f16", "bf16")
 INDICES = (i32, i64)
 MEETINGS = ("barrier", "exchange", "settle", "settled")  # of all threads of a unit
 LOADS, STORES = ("load", "gather", "gather_at"), ("store", "scatter", "scatter_at")
@@ -31,7 +41,7 @@ class _Verifier:
         self.all: set[str] = set()
         self.memories = program.memories
         named = len(program.buffers) + len(program.tiles)
-        _require(len(self.memories) == named, "two memories have one name")
+        require(len(self.memories) == named, "two memories have one name")
         for name in self.memories:
             self._define(start_of(name))
         for size in program.sizes:
@@ -41,11 +51,11 @@ class _Verifier:
         loops = [s for s in statements(self.program.body) if isinstance(s, Parallel)]
         units = [s for s in loops if s.level == "units"]
         outside: list[Statement] = [s for s in self.program.body if not isinstance(s, Parallel)]
-        _require(len(units) == 1, f"a program has one loop over units, not {len(units)}")
-        _require(units[0] in self.program.body, "the loop over units stands at the top")
+        require(len(units) == 1, f"a program has one loop over units, not {len(units)}")
+        require(units[0] in self.program.body, "the loop over units stands at the top")
         self._threads(units[0], [s for s in loops if s.level != "units"])
         stores = [s for s in instructions(outside) if s.out is None]
-        _require(not stores, "a store stands outside the loop over units")
+        require(not stores, "a store stands outside the loop over units")
         self._body(self.program.body)
         check_arrivals(self.program)
 
@@ -53,23 +63,23 @@ class _Verifier:
         """All threads of a unit take the same way to every barrier."""
         shared = [tile.name for tile in self.program.tiles if tile.space == "shared"]
         if not inner:
-            _require(not shared, "a tile is shared by no threads")
-            _require(not _barriers(units.body), "a barrier without threads")
+            require(not shared, "a tile is shared by no threads")
+            require(not _barriers(units.body), "a barrier without threads")
             return
         (threads, *more) = inner
-        _require(not more and threads.level == "threads", "one loop over threads")
-        _require(threads in units.body, "the loop over threads stands in that over units")
-        _require(threads.count.literal, "the number of threads is known")
+        require(not more and threads.level == "threads", "one loop over threads")
+        require(threads in units.body, "the loop over threads stands in that over units")
+        require(threads.count.literal, "the number of threads is known")
         beside: list[Statement] = [s for s in units.body if s is not threads]
         writes = [s for s in instructions(beside) if s.out is None]
-        _require(not writes, "a store stands outside the loop over threads")
-        _require(not parted(threads), "a barrier that some threads may not come to")
+        require(not writes, "a store stands outside the loop over threads")
+        require(not parted(threads), "a barrier that some threads may not come to")
 
     # ---- names
 
     def _define(self, val: Val) -> None:
-        _require(not val.literal, f"the literal {val.name} is defined")
-        _require(val.name not in self.all, f"{val.name} is defined twice")
+        require(not val.literal, f"the literal {val.name} is defined")
+        require(val.name not in self.all, f"{val.name} is defined twice")
         self.all.add(val.name)
         self.defined[val.name] = val
 
@@ -79,7 +89,7 @@ class _Verifier:
             return
         found = _some(self.defined.get(val.name), f"{val.name} is used where it is not defined")
         same = (found.dtype, found.lanes, found.memory) == (val.dtype, val.lanes, val.memory)
-        _require(same, f"{val.name} is used with another dtype, lanes or memory")
+        require(same, f"{val.name} is used with another dtype, lanes or memory")
 
     def _literal(self, val: Val) -> None:
         dtype = _some(val.dtype, "a literal has no dtype")
@@ -88,7 +98,7 @@ class _Verifier:
         except ValueError:
             raise VerifyError(f"{val.name!r} is no {dtype}") from None
         inside = dtype.is_float or dtype.lowest <= number <= dtype.highest
-        _require(inside, f"{val.name} does not fit {dtype}")
+        require(inside, f"{val.name} does not fit {dtype}")
 
     # ---- statements
 
@@ -98,7 +108,7 @@ class _Verifier:
                 self._instruction(statement)
             elif isinstance(statement, When):
                 self._use(statement.condition)
-                _require(_is_scalar(statement.condition, boolean), "a condition is a scalar bool")
+                require(_is_scalar(statement.condition, boolean), "a condition is a scalar bool")
                 self._scope(statement.body, [])
             else:
                 self._loop(statement)
@@ -114,12 +124,12 @@ class _Verifier:
 
     def _loop(self, loop: For | Parallel) -> None:
         self._use(loop.count)
-        _require(_is_index(loop.count) and loop.var.dtype is loop.count.dtype, "counts are indices")
+        require(_is_index(loop.count) and loop.var.dtype is loop.count.dtype, "counts are indices")
         carried = loop.carried if isinstance(loop, For) else []
         for phi, initial, following, result in carried:
             self._use(initial)
             kinds = {(v.dtype, v.lanes) for v in (phi, initial, following, result)}
-            _require(len(kinds) == 1, f"{phi.name} changes its dtype or lanes in a loop")
+            require(len(kinds) == 1, f"{phi.name} changes its dtype or lanes in a loop")
         phis, following_vals = [c[0] for c in carried], tuple(c[2] for c in carried)
         self._scope(loop.body, [loop.var, *phis], following_vals)
         for *_, result in carried:
@@ -139,11 +149,11 @@ class _Verifier:
         """Elements are read and written as what they are."""
         for position in (a for a in ins.args if a.dtype is None):
             memory = self.memories.get(position.memory)
-            _require(memory is not None, f"there is no memory {position.memory!r}")
+            require(memory is not None, f"there is no memory {position.memory!r}")
             moved = ins.args[0] if ins.op in STORES else ins.out
             read = ins.op in (*LOADS, *STORES, "copy", "prefetch", "offset")
             if read and moved is not None and memory is not None and moved.dtype is not None:
-                _require(moved.dtype is memory.dtype, f"{position.memory} holds {memory.dtype}")
+                require(moved.dtype is memory.dtype, f"{position.memory} holds {memory.dtype}")
 
     def _check(self, ins: Instruction) -> None:
         op = ins.op
@@ -157,11 +167,11 @@ class _Verifier:
             _CHECKS.get(op, lambda _: None)(ins)
             masked = len(ins.args) == len(SIGNATURES[op][1]) - 1 and SIGNATURES[op][1][-1] == "?"
             fits = not masked or ins.args[-1].lanes or self.program.threads
-            _require(bool(fits), "a scalar is masked, and no thread's")
+            require(bool(fits), "a scalar is masked, and no thread's")
         else:  # a matrix instruction
-            _require(len(ins.args) == 3, f"no operation {op} of {len(ins.args)} operands")
-            _require(KINDS["o"](ins.args[0], _out(ins)), "the accumulator has other lanes or dtype")
-            _require(_multiplied(ins, self.program.threads), "operand lanes")
+            require(len(ins.args) == 3, f"no operation {op} of {len(ins.args)} operands")
+            require(KINDS["o"](ins.args[0], _out(ins)), "the accumulator has other lanes or dtype")
+            require(_multiplied(ins, self.program.threads), "operand lanes")
 
 
 def parted(threads: Parallel) -> bool:
@@ -205,26 +215,6 @@ def _multiplied(ins: Instruction, threads: int | None) -> bool:
     if a.lanes[: len(lanes)] == b.lanes[: len(lanes)] == lanes:
         return True
     return (a.lanes[:1], b.lanes[:1]) == (lanes[:1], lanes[1:]) and a.lanes[1:] == b.lanes[1:]
-
-
-def statements(body: list[Statement]) -> list[Statement]:
-    """All statements of a body, also those inside loops."""
-    found: list[Statement] = []
-    for statement in body:
-        found.append(statement)
-        if not isinstance(statement, Instruction):
-            found += statements(statement.body)
-    return found
-
-
-def instructions(body: list[Statement]) -> list[Instruction]:
-    """All instructions of a body."""
-    return [s for s in statements(body) if isinstance(s, Instruction)]
-
-
-def _require(holds: bool, message: str) -> None:
-    if not holds:
-        raise VerifyError(message)
 
 
 def _some(found: T | None, message: str) -> T:
@@ -277,82 +267,82 @@ def _operands(ins: Instruction, result: str, kinds: str, attrs: int) -> None:
         kinds = kinds[0] * count
     elif kinds.endswith("?"):
         kinds = kinds[:-1] if count == len(kinds) - 1 else kinds[:-2]
-    _require((ins.out is None) == (not result), "it has a result or none")
-    _require(count == len(kinds), f"it has {count} operands")
-    _require(attrs in (-1, len(ins.attrs)), f"it has {len(ins.attrs)} attributes")
+    require((ins.out is None) == (not result), "it has a result or none")
+    require(count == len(kinds), f"it has {count} operands")
+    require(attrs in (-1, len(ins.attrs)), f"it has {len(ins.attrs)} attributes")
     moved = ins.out or ins.args[0] if ins.out or ins.args else None
     assert moved is not None or not kinds
     for number, kind in enumerate(kinds):
         fits = moved is not None and KINDS[kind](ins.args[number], moved)
-        _require(fits, f"operand {number} does not fit ({kind})")
-    _require(ins.out is None or KINDS[result](ins.out, ins.out), "its result does not fit")
+        require(fits, f"operand {number} does not fit ({kind})")
+    require(ins.out is None or KINDS[result](ins.out, ins.out), "its result does not fit")
 
 
 def _elementwise(ins: Instruction) -> None:
     row, out = SCALARS[ins.op], _out(ins)
-    _require(len(ins.args) == row.arity, f"{len(ins.args)} operands for {row.arity}")
-    _require(all(a.lanes == out.lanes for a in ins.args), "operands have other lanes")
+    require(len(ins.args) == row.arity, f"{len(ins.args)} operands for {row.arity}")
+    require(all(a.lanes == out.lanes for a in ins.args), "operands have other lanes")
     dtypes = [a.dtype for a in ins.args]
     if ins.op == "cast":
-        _require(out.dtype is not None and dtypes[0] is not None, "a position is cast")
+        require(out.dtype is not None and dtypes[0] is not None, "a position is cast")
         return
     if ins.op == "select":
-        _require(dtypes.pop(0) is boolean, "a select needs a bool")
+        require(dtypes.pop(0) is boolean, "a select needs a bool")
     operand = _some(dtypes[0], "a position is computed with")
-    _require(len(set(dtypes)) == 1, f"operands differ: {dtypes}")
+    require(len(set(dtypes)) == 1, f"operands differ: {dtypes}")
     wanted = boolean if row.result == "bool" else dtypes[0]
-    _require(out.dtype is wanted, f"the result is {out.dtype}, not {wanted}")
+    require(out.dtype is wanted, f"the result is {out.dtype}, not {wanted}")
     if ins.op != "select":
-        _require(operand.name not in NARROW, f"{operand} is computed with")
-    _require(row.domain != "float" or operand.is_float, f"{operand} is no float")
-    _require(row.domain != "integer" or not operand.is_float, f"{operand} is a float")
+        require(not operand.is_half, f"{operand} is computed with")
+    require(row.domain != "float" or operand.is_float, f"{operand} is no float")
+    require(row.domain != "integer" or not operand.is_float, f"{operand} is a float")
 
 
 def _across(ins: Instruction) -> None:
-    _require(ins.op[7:] in REDUCTIONS, "no such reduction")
-    _require(len(ins.args) == 1 and bool(ins.args[0].lanes), "it reduces lanes")
+    require(ins.op[7:] in REDUCTIONS, "no such reduction")
+    require(len(ins.args) == 1 and bool(ins.args[0].lanes), "it reduces lanes")
     out, lanes = _out(ins), ins.args[0].lanes
-    _require(out.dtype is ins.args[0].dtype, "its result is of another dtype")
-    _require(out.lanes == lanes[: len(out.lanes)] != lanes, "its result has the outermost lanes")
+    require(out.dtype is ins.args[0].dtype, "its result is of another dtype")
+    require(out.lanes == lanes[: len(out.lanes)] != lanes, "its result has the outermost lanes")
 
 
 def _fma(ins: Instruction) -> None:
-    _require(str(_out(ins).dtype) in ("f32", "f64"), "dtype")
+    require(str(_out(ins).dtype) in ("f32", "f64"), "dtype")
 
 
 def _expand(ins: Instruction) -> None:
     (value,), out = ins.args, _out(ins)
-    _require(out.dtype is value.dtype, "it changes the dtype")
+    require(out.dtype is value.dtype, "it changes the dtype")
     kept = [lane for lane in out.lanes if lane in value.lanes]
-    _require(tuple(kept) == value.lanes, f"{value.lanes} are not lanes of {out.lanes} in order")
+    require(tuple(kept) == value.lanes, f"{value.lanes} are not lanes of {out.lanes} in order")
 
 
 def _iota(ins: Instruction) -> None:
     dtype = _out(ins).dtype
-    _require(dtype is not None and dtype.is_integer, "it counts in integers")
-    _require(len(_out(ins).lanes) == 1, "one lane axis")
+    require(dtype is not None and dtype.is_integer, "it counts in integers")
+    require(len(_out(ins).lanes) == 1, "one lane axis")
 
 
 def _shuffle(ins: Instruction) -> None:
     a, b = ins.args
-    _require(KINDS["o"](a, b), "the second operand has other lanes or dtype")
-    _require(len(ins.attrs) == _out(ins).width, "one pick for each lane")
-    _require(all(0 <= i < 2 * a.width for i in ins.attrs), "a pick outside the operands")
+    require(KINDS["o"](a, b), "the second operand has other lanes or dtype")
+    require(len(ins.attrs) == _out(ins).width, "one pick for each lane")
+    require(all(0 <= i < 2 * a.width for i in ins.attrs), "a pick outside the operands")
 
 
 def _pack(ins: Instruction) -> None:
     out = _out(ins)
-    _require(len(ins.args) == out.width, "one scalar for each lane")
-    _require(all(_is_scalar(a, out.dtype) for a in ins.args), "it packs scalars of one dtype")
+    require(len(ins.args) == out.width, "one scalar for each lane")
+    require(all(_is_scalar(a, out.dtype) for a in ins.args), "it packs scalars of one dtype")
 
 
 def _apart(ins: Instruction) -> None:
     moved = ins.out or ins.args[0]
-    _require(len(ins.attrs) == 1 + len(moved.lanes), "a stride for each lane axis")
+    require(len(ins.attrs) == 1 + len(moved.lanes), "a stride for each lane axis")
 
 
 def _offset(ins: Instruction) -> None:
-    _require(_out(ins).memory == ins.args[0].memory, "its result lies in another memory")
+    require(_out(ins).memory == ins.args[0].memory, "its result lies in another memory")
 
 
 _CHECKS: dict[str, Callable[[Instruction], None]] = {

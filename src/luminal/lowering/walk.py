@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from math import prod
 
 from ..errors import Illegal
 from ..graph.dtype import i64
@@ -17,14 +18,10 @@ from ..graph.index import Index
 from ..kernel.kernel import Value
 from ..kernel.program import For, Parallel, Val
 from ..kernel.schedule import Schedule
-from .access import Access
 from .ahead import Ahead
-from .builder import Builder
-from .homes import Homes
-from .indexing import Indexing
 from .place import Place
 from .tree import Item, Leaf, Node
-from .values import Registers, Values
+from .values import Values, register_of
 from .walk_limits import Limits
 
 LARGEST_BLOCK = 256  # turns of a loop that may be written out
@@ -34,14 +31,11 @@ Body = Callable[[Place], None]
 class Walk:
     """Walks a loop tree and emits its program."""
 
-    def __init__(
-        self, schedule: Schedule, build: Builder, indexing: Indexing, homes: Homes,
-        values: Values, access: Access, registers: Registers, limits: Limits, ahead: Ahead,
-    ) -> None:  # fmt: skip
-        self.schedule, self.build, self.indexing = schedule, build, indexing
-        self.homes, self.values, self.access = homes, values, access
-        self.registers, self.limits, self.ahead = registers, limits, ahead
-        self.space = indexing.space
+    def __init__(self, schedule: Schedule, values: Values, limits: Limits, ahead: Ahead) -> None:
+        self.schedule, self.values, self.limits, self.ahead = schedule, values, limits, ahead
+        self.access, self.homes, self.held = values.access, values.homes, values.held
+        self.indexing, self.build = values.indexing, values.build
+        self.space = self.indexing.space
 
     # ---- items
 
@@ -51,7 +45,8 @@ class Walk:
             self.homes.by_name[name].stand(place, self.values.values[name].axes)
         for item in node.items:
             self.item(item, place)
-        self.registers.drop(node.homes)
+        for key in [k for k in self.held if k[0] in node.homes and k[1] == "value"]:
+            del self.held[key]
 
     def item(self, item: Item, place: Place) -> None:
         for hook in item.before:
@@ -59,8 +54,7 @@ class Walk:
         if isinstance(item, Leaf):
             self.compute(item.value, place)
         else:
-            node = item
-            self.loop(node, place, lambda p: self.items(node, p), node.reductions)
+            self.loop(item, place, partial(self.items, item), item.reductions)
         for hook in item.after:
             hook(place)
 
@@ -81,18 +75,17 @@ class Walk:
             self.access.store(value, home.lent, place, result)
         elif home.registers:
             result = self.indexing.cast(result, value.dtype)
-            self.registers.held[Registers.key(value, "value", place)] = result
+            self.held[register_of(value, "value", place)] = result
         else:
             self.access.store_tile(value, home, place, self.indexing.cast(result, value.dtype))
 
     def _update(self, value: Value, place: Place) -> None:
-        held = self.registers.held
-        key = Registers.key(value, "sum", place)
-        if key not in held:
+        key = register_of(value, "sum", place)
+        if key not in self.held:
             raise Illegal(f"{value.name} is accumulated where its accumulators are not open")
-        held[key] = self.values.accumulate(value, held[key], place)
+        self.held[key] = self.values.accumulate(value, self.held[key], place)
         if value.scans:
-            self._keep(value, place, held[key])
+            self._keep(value, place, self.held[key])
 
     # ---- loops
 
@@ -208,9 +201,9 @@ class Walk:
             if count.constant == 1:
                 body(place, Index.of(0))
             return
-        build, held = self.build, self.registers.held
+        build, held = self.build, self.held
         total = self.indexing.scalar(count)
-        keys = self.registers.of(carried)
+        keys = [key for key in held if key[0] in carried]
         initial = [held[k] for k in keys]
         build.open()
         name, var = self.indexing.counter(count)
@@ -231,16 +224,13 @@ class Walk:
         """All work as one Parallel: the turns of the outermost parallel loops, nest after nest."""
         nests: list[list[Item]] = []
         for item in root.items:
-            alone = isinstance(item, Node) and item.loop.kind == "parallel"
-            if alone or not nests or _is_parallel(nests[-1][0]):
+            if _is_parallel(item) or not nests or _is_parallel(nests[-1][0]):
                 nests.append([item])
             else:
                 nests[-1].append(item)
         chains = [_chain(nest[0]) for nest in nests]
         counts = [self._count(chain, place) for chain in chains]
-        total = Index.of(0)
-        for count in counts:
-            total = total + count
+        total = sum(counts, Index.of(0))
         count_val = self.indexing.scalar(total)
         self.build.open()
         name, unit = self.indexing.counter(total)
@@ -258,12 +248,9 @@ class Walk:
         return self.indexing.all_of([self.indexing.condition(c, ()) for c in conditions], ())
 
     def _count(self, chain: list[Node], place: Place) -> Index:
-        total = Index.of(1)
-        for node in chain:
-            total = total * self.space.floor(
-                place.span[node.loop.axis] + (node.loop.step - 1), node.loop.step
-            )
-        return total
+        loops = [(place.span[node.loop.axis], node.loop.step) for node in chain]
+        turns = (self.space.floor(span + (step - 1), step) for span, step in loops)
+        return prod(turns, start=Index.of(1))
 
     def _nest(self, nest: list[Item], chain: list[Node], turn: Index, place: Place) -> None:
         """One unit of a nest: where each parallel loop stands, then what is inside."""

@@ -10,7 +10,7 @@ import math
 from dataclasses import replace
 from functools import cache
 
-from ..graph.index import Atom, Floor, Index
+from ..graph.index import Atom, Floor, Index, atom_index, atom_names
 from ..graph.space import Space
 from ..kernel.kernel import Guard, Value, walk
 from .homes import Homes
@@ -67,7 +67,7 @@ class Limits:
         low, high = self.domain(node)
         if low is None and high is None:
             return None
-        axis, around = node.loop.axis, self._around(node, place)
+        axis, around = node.loop.axis, self._outside(node) or place  # from where it is read
         least = None if low is None else self.extreme(low, around, False)
         most = None if high is None else self.extreme(high, around, True)
         return self._part(axis, place, least, most)
@@ -127,10 +127,6 @@ class Limits:
         least = self.extreme(condition, place, False)
         return least is not None and self.space.nonnegative(least)
 
-    def _around(self, node: Node, place: Place) -> Place:
-        """The widest place from which a tile written below this loop is read."""
-        return self._outside(node) or place
-
     def _outside(self, node: Node) -> Place | None:
         """Where the home of a tile stands that this loop writes a part of."""
         for value in node.leaves():
@@ -150,7 +146,7 @@ class Limits:
             if len(atoms) > 1:
                 return None
             others = (a for a in monomial if atoms and a is not atoms[0])
-            if any(self.space.bounds(Index.build({(a,): 1}))[0] < 0 for a in others):
+            if any(self.space.bounds(atom_index(a))[0] < 0 for a in others):
                 return None
             product = Index.of(coefficient)
             for atom in monomial:
@@ -163,8 +159,7 @@ class Limits:
 
     def _fixed(self, atom: Atom, place: Place) -> bool:
         """Whether an atom is the same for the whole tile."""
-        names = {atom} if isinstance(atom, str) else Index.build({(atom,): 1}).names()
-        return not any(n in place.index for n in names)
+        return atom_names(atom).isdisjoint(place.index)
 
     def _atom(self, atom: Atom, place: Place, upper: bool) -> Bound:
         if isinstance(atom, str):

@@ -160,7 +160,8 @@ class _Estimate:
         return [x for x in post_order([c], below) if not below(x)]
 
     def _downwards(self) -> None:
-        for root in self.tops():
+        scatter = self.piece.scatter
+        for root in scatter.inline if scatter is not None else self.piece.roots:
             self._use(root, self.axes[root], 1.0, _OUTSIDE)
         for c in reversed(self.order):
             node = self.node[c]
@@ -182,11 +183,6 @@ class _Estimate:
             return [whole] * len(node.inline)
         first = self.estimator.share(node.attribute)
         return [whole * first, whole * (1 - first)]
-
-    def tops(self) -> tuple[int, ...]:
-        if self.piece.scatter is not None:
-            return self.piece.scatter.inline
-        return self.piece.roots
 
     def _reduction(self, c: int, node: ENode) -> None:
         """What is reduced is walked over its own loops, once for each tile of the loops around."""

@@ -20,9 +20,10 @@ from dataclasses import dataclass
 
 from ..graph.order import post_order
 from ..graph.scalars import SCALARS
+from ..graph.stages import CHEAP
 from .maps import injective
 from .normal import Normal
-from .terms import FROM_MEMORY, Terms, is_reduction
+from .terms import FROM_MEMORY, Terms, is_elementwise, is_reduction
 
 SINK = -1
 MOVEMENT = ("guard", "read")
@@ -30,7 +31,6 @@ LEAVES = ("input", "const", "index")
 CHOOSING = ("max", "min", "select", "cast")  # operations that give one of their operands
 MAX_STEPS = 2  # of elementwise values read elsewhere, before one is stored
 AGAIN = 1.5  # reads of a point, for which a product is stored
-CHEAP = 64.0  # vector instructions for a value that is written, kept and read: an erf
 EXPENSIVE = 8.0  # vector instructions of an operation that is worth a load
 
 
@@ -51,6 +51,11 @@ class Facts:
     fixed: list[bool]
     contraction: set[int]
     extents: Mapping[str, int]  # of axes, as they usually are
+
+    def operands(self, contraction: int) -> tuple[int, ...]:
+        """What it multiplies."""
+        (product,) = self.terms.nodes[contraction].children
+        return self.terms.nodes[product].children
 
     def points(self, t: int) -> float:
         """The usual number of points of a value."""
@@ -102,7 +107,7 @@ def _outer_axes(terms: Terms, t: int, known: dict[int, frozenset[str]]) -> froze
     contraction (a matrix product): its operands are used again and again.
     """
     node, mine = terms.nodes[t], terms.axes[t]
-    if node.op != "guard" and not _elementwise(terms, t):
+    if node.op != "guard" and not is_elementwise(node):
         return frozenset()
     found: frozenset[str] = frozenset().union(
         *(known.get(c, frozenset()) for c in node.children if terms.axes[c] == mine)
@@ -213,7 +218,7 @@ def _many_steps(facts: Facts, cuts: set[int]) -> set[int]:
     found: set[int] = set()
     for t in facts.live:
         node = terms.nodes[t]
-        stored = node.op in FROM_MEMORY and _elementwise(terms, node.children[0])
+        stored = node.op in FROM_MEMORY and is_elementwise(terms.nodes[node.children[0]])
         if is_reduction(node) or node.op in ("scan", "scatter") or t in cuts:
             steps[t] = 0
             continue
@@ -222,11 +227,6 @@ def _many_steps(facts: Facts, cuts: set[int]) -> set[int]:
             found.add(node.children[0])
             steps[t] = 0
     return found
-
-
-def _elementwise(terms: Terms, t: int) -> bool:
-    node = terms.nodes[t]
-    return node.op in SCALARS and not is_reduction(node)
 
 
 # ---- forks whose branches meet behind a contraction
@@ -243,12 +243,7 @@ def _forks(facts: Facts, paths: Paths) -> set[int]:
             continue
         if passed[t] > paths.behind(t, passed, facts.contraction) and not _in_one_pass(facts, t):
             found |= _sources(facts, t)
-    operands = {
-        operand
-        for reduction in facts.contraction
-        for product in facts.terms.nodes[reduction].children
-        for operand in facts.terms.nodes[product].children
-    }
+    operands = set[int]().union(*map(facts.operands, facts.contraction))
     for t in sorted(found - operands):
         if _cheap_again(facts, t, found):
             found.remove(t)
@@ -267,7 +262,7 @@ def _cheap_again(facts: Facts, t: int, stored: set[int]) -> bool:
     for x in post_order([t], operands):
         if x in stored and x != t:
             below.add(x)
-        elif nodes[x].op in SCALARS and not is_reduction(nodes[x]):
+        elif is_elementwise(nodes[x]):
             cost += SCALARS[nodes[x].op].cost
         elif nodes[x].op != "const":
             return False
@@ -283,7 +278,7 @@ def _in_one_pass(facts: Facts, t: int) -> bool:
         for user in facts.users[waiting.pop()]:
             if is_reduction(terms.nodes[user]):
                 firsts.add(user)
-            elif user in facts.ends or not _elementwise(terms, user):
+            elif user in facts.ends or not is_elementwise(terms.nodes[user]):
                 return False
             else:
                 waiting.append(user)

@@ -68,11 +68,8 @@ class Encoding:
 
     # ---- terms
 
-    def insertion(self, terms: list[Term]) -> list[Inserted]:
-        """The terms as e-nodes; positions are kept."""
-        return [self._encode(term) for term in terms]
-
-    def _encode(self, term: Term) -> Inserted:
+    def encoded(self, term: Term) -> Inserted:
+        """A term as an e-node; its operands by their positions."""
         op, known = self._operation(term)
         literals, children = iter(known), iter(term.children)
         return op, tuple(next(children if k == "E" else literals) for k in OPERATIONS[op])

@@ -82,6 +82,9 @@ class Classes:
     def is_input(self, c: int) -> bool:
         return self.alternatives[c][0].op == "input"
 
+    def is_constant_input(self, c: int) -> bool:
+        return self.is_input(c) and self.leaf(c).constant
+
     def in_memory(self, c: int) -> bool:
         """It is, whatever is chosen."""
         return self.alternatives[c][0].op in ("input", "scatter")

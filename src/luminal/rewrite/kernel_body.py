@@ -103,24 +103,17 @@ class Body:
         place = self.targets.get(c)
         direct = set(axes) == set(place.axes if place else ()) or reduction is None
         if place is not None and direct and not self.uses[c]:
-            self._add(name, place.axes, body, dtype, reduction, _plain_store(place))
-            return Read(name, dtype)
-        read = self._add(name, axes, body, dtype, reduction)
+            store = plain_store(place)
+            return self._add(Value(name, place.axes, body, dtype, reduction, store))
+        read = self._add(Value(name, axes, body, dtype, reduction))
         if place is not None:
-            self._add(f"{name}_out", place.axes, read, dtype, None, _plain_store(place))
+            store = plain_store(place)
+            self._add(Value(f"{name}_out", place.axes, read, dtype, store=store))
         return read
 
-    def _add(
-        self,
-        name: str,
-        axes: tuple[str, ...],
-        body: Expression,
-        dtype: DType,
-        reduction: Reduction | None = None,
-        store: Store | None = None,
-    ) -> Read:
-        self.values.append(Value(name, axes, body, dtype, reduction, store))
-        return Read(name, dtype)
+    def _add(self, value: Value) -> Read:
+        self.values.append(value)
+        return Read(value.name, value.dtype)
 
     # ---- expressions
 
@@ -217,7 +210,7 @@ class Body:
         if not any(v.name == name for v in self.values):
             axes = self.axes(self.classes.axes[score] & ~over)
             body, reduction = self.expression(score, ()), Reduction("max", self.axes(over))
-            self._add(name, axes, body, dtype, reduction)
+            self._add(Value(name, axes, body, dtype, reduction))
         return Read(name, dtype)
 
     def _stream_values(self, node: ENode) -> str:
@@ -230,16 +223,19 @@ class Body:
         name = f"o{score}_{over}" + (f"_{len(self.online)}" if self.online else "")
         self.online[key] = name
         kept = self.axes(self.classes.axes[score] & ~over)
+        along = self.axes(self.classes.axes[score] | over)
         body = self.expression(score, ())
         if not isinstance(body, Read):
-            body = self._add(f"{name}_x", self.axes(self.classes.axes[score] | over), body, dtype)
+            body = self._add(Value(f"{name}_x", along, body, dtype))
         running = Read(f"{name}_top", dtype, so_far=True)
-        before = self._add(f"{name}_before", kept, running, dtype)
+        before = self._add(Value(f"{name}_before", kept, running, dtype))
         start = Constant(lowest(dtype), dtype)
-        self._add(f"{name}_top", kept, body, dtype, Reduction("max", self.axes(over), start))
-        self._add(f"{name}_shrink", kept, exponential(before, running, scale, dtype), dtype)
+        maximum = Reduction("max", self.axes(over), start)
+        self._add(Value(f"{name}_top", kept, body, dtype, maximum))
+        shrink = exponential(before, running, scale, dtype)
+        self._add(Value(f"{name}_shrink", kept, shrink, dtype))
         weight = exponential(body, running, scale, dtype)
-        self._add(f"{name}_p", self.axes(self.classes.axes[score] | over), weight, dtype)
+        self._add(Value(f"{name}_p", along, weight, dtype))
         return name
 
     def _online_sum(self, c: int, node: ENode) -> Read:
@@ -333,7 +329,7 @@ def _stream(node: ENode) -> tuple[int, int, float]:
     return over, node.children[0], scale
 
 
-def _plain_store(place: BufferView) -> Store:
+def plain_store(place: BufferView) -> Store:
     return Store(place.buffer.name, tuple(Index.of(a) for a in place.axes))
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from itertools import combinations, permutations, product
 from typing import TypeAlias
 
-from ..graph.index import Index, names_of
+from ..graph.index import names_of
 from ..kernel.domains import ended_by_memory, ended_by_readers
-from ..kernel.kernel import Buffer, Kernel, Store, Value
-from .kernel_body import Body, BufferView, load_from, scatter_value
+from ..kernel.kernel import Buffer, Kernel, Value
+from .kernel_body import Body, BufferView, load_from, plain_store, scatter_value
 from .parts import written_in_parts
 from .plan import FusedKernel, Plan
 from .terms import Terms
@@ -88,13 +88,10 @@ class _Lowering:
         """What kernels that run once make: constants made of constants only."""
         found: set[int] = set()
         for piece in self.plan.pieces:
-            given = all(self._is_fixed_input(r) or r in found for r in piece.reads)
+            given = all(self.classes.is_constant_input(r) or r in found for r in piece.reads)
             if given and self.classes.constant[piece.roots[0]]:
                 found.update(piece.roots)
         return found
-
-    def _is_fixed_input(self, c: int) -> bool:
-        return self.classes.is_input(c) and self.classes.leaf(c).constant
 
     def _place_roots(self) -> None:
         """Others read or copy an output only if it has no axes beyond those of its value: along
@@ -201,9 +198,8 @@ class _Lowering:
     def _copy(self, memory: int, target: BufferView, ref: Ref, for_scatter: bool) -> Step:
         source = self.place(memory)
         load = load_from(source, self.classes.dtype[memory])
-        index = tuple(Index.of(a) for a in target.axes)
-        store = Store(target.buffer.name, index)
-        value = Value("copy", target.axes, load, target.buffer.dtype, store=store)
+        dtype, store = target.buffer.dtype, plain_store(target)
+        value = Value("copy", target.axes, load, dtype, store=store)
         buffers = {source.buffer.name: source.buffer, target.buffer.name: target.buffer}
         arguments = {source.buffer.name: self.ref(memory), target.buffer.name: ref}
         kernel = self._make(f"copy_{ref}", list(buffers.values()), [value])
@@ -270,7 +266,7 @@ def _told(orders: Iterable[tuple[str, ...]]) -> Counter[tuple[str, str]]:
 def _made_of(plan: Plan, piece: FusedKernel) -> Counter[tuple[str, str]]:
     """What constants say of what is made of them alone, in every run."""
     classes = plan.classes
-    alone = all(classes.is_input(r) and classes.leaf(r).constant for r in piece.reads)
+    alone = all(map(classes.is_constant_input, piece.reads))
     once = any(classes.constant[root] for root in piece.roots)
     reads = sorted(piece.reads) if alone and not once else []
     return _told(classes.leaf(r).axes for r in reads)

@@ -13,7 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ..graph.index import Index
-from ..kernel.kernel import Apply, Buffer, Constant, Expression, Guard, Kernel, Load, Store, Value
+from ..kernel.kernel import Apply, Constant, Expression, Guard, Kernel, Load, Store, Value
 
 if TYPE_CHECKING:
     from .lower_plan import Step
@@ -173,15 +173,9 @@ def _into(maker: Step, whole: Step, part: Part) -> Step | None:
     assert store is not None
     changed = replace(writer, store=part.store(target, store))
     values = tuple(changed if v is writer else v for v in kernel.values)
-    buffers = _with(kernel.buffers, old, buffer)
+    buffers = (*(b for b in kernel.buffers if b.name not in (old, target)), buffer)
     arguments = {name: each for name, each in maker.arguments.items() if name != old}
     arguments[target] = whole.arguments[target]
     return replace(
         maker, kernel=replace(kernel, buffers=buffers, values=values), arguments=arguments
     )
-
-
-def _with(buffers: Sequence[Buffer], old: str, new: Buffer) -> tuple[Buffer, ...]:
-    """One buffer in the place of another, once."""
-    kept = [b for b in buffers if b.name not in (old, new.name)]
-    return (*kept, new)

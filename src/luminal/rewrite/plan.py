@@ -120,17 +120,12 @@ class _Former:
             raise Cyclic
         self.progress[c] = 1
         if not self.classes.is_input(c):
-            found = self._recall(c) or self._walk(c)
+            known = (m for m in self.memory.get(c, ()) if m.look(self.states) == m.states)
+            found = next(known, None) or self._walk(c)
             for read in found.needs:
                 self.need(read)
             self.pieces.append(found.piece)
         self.progress[c] = 2
-
-    def _recall(self, c: int) -> Remembered | None:
-        for found in self.memory.get(c, ()):
-            if found.look(self.states) == found.states:
-                return found
-        return None
 
     def _walk(self, c: int) -> Remembered:
         """The kernel that stores a class. Raises Cyclic."""

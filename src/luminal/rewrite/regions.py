@@ -12,7 +12,7 @@ from .canonical import Canonical
 from .cuts import EXPENSIVE, LEAVES, MOVEMENT, Facts, cuts_of, facts_of, reachable, storable
 from .encode import MAX_AXES
 from .normal import BufferInfo, Normal, axis_key
-from .terms import Region, Root, is_reduction, outside
+from .terms import Region, Root, is_elementwise, is_reduction, outside
 
 MAX_TERMS = 150  # what saturation time grows with; a region is cut further where it can be
 MAX_DEPTH = 120  # of a region: later stages walk expressions by calls of themselves
@@ -159,8 +159,7 @@ def _weight(facts: Facts, group: Group) -> float:
     inputs = sum(facts.terms.nodes[t].op == "input" for t in group.terms)
     for t in reversed(group.terms):  # users first
         node = facts.terms.nodes[t]
-        plain = node.op in SCALARS and not is_reduction(node)
-        if t in acted or not plain:
+        if t in acted or not is_elementwise(node):
             acted |= {t, *node.children}
     count = len(acted.intersection(group.terms))
     return count + inputs + PLAIN * (len(group.terms) - count)
@@ -168,11 +167,9 @@ def _weight(facts: Facts, group: Group) -> float:
 
 def _layer_inputs(facts: Facts, group: Group) -> set[int]:
     """The computed operands of products with constants: the inputs of linear layers."""
-    terms, mine = facts.terms, set(group.terms)
-    found: set[int] = set()
-    for reduction in facts.contraction & mine:
-        (product,) = terms.nodes[reduction].children
-        operands = terms.nodes[product].children
+    mine, found = set(group.terms), set[int]()
+    for contraction in facts.contraction & mine:
+        operands = facts.operands(contraction)
         if any(facts.fixed[c] for c in operands):
             for operand in operands:
                 if facts.computed[operand] and not facts.fixed[operand]:
@@ -246,10 +243,8 @@ def _features(facts: Facts) -> frozenset[str]:
     """Axes along which computed values are multiplied with constants and summed up, and axes that
     become such ones where they are read."""
     terms, found = facts.terms, set[str]()
-    for reduction in facts.contraction:
-        (product,) = terms.nodes[reduction].children
-        operands = terms.nodes[product].children
-        if any(facts.fixed[c] for c in operands) and not facts.fixed[product]:
+    for operands in map(facts.operands, facts.contraction):
+        if len({facts.fixed[c] for c in operands}) > 1:
             found |= frozenset.intersection(*(terms.axes[c] for c in operands))
     reads = [terms.nodes[t].attribute for t in facts.live if terms.nodes[t].op == "read"]
     before = -1

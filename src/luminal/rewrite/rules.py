@@ -138,7 +138,7 @@ def laws(family: str) -> list[str]:
 
 
 def rules(law: str, family: str) -> list[Rule]:
-    """A law as rules of the engine. Raises CompileError where it is written wrong."""
+    """A law as rules of the engine."""
     return rules_of(law, family, family in MIRRORED)
 
 

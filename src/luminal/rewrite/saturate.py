@@ -49,7 +49,7 @@ def saturate(
     start = time.thread_time()
     encoding = Encoding(region)
     engine = engine or Engine(program(families))
-    engine.insert(encoding.insertion(region.terms.nodes), encoding)
+    engine.insert([*map(encoding.encoded, region.terms.nodes)], encoding)
     engine.run()
     before = engine.size()
     moving = [f for f in families if f in MOVEMENT]

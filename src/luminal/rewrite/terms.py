@@ -134,8 +134,7 @@ def outside(terms: Terms) -> list[Outside]:
         if node.op == "guard":
             found.append(outside_guard(node.attribute, *operands))
         else:
-            plain = node.op in SCALARS and not is_reduction(node)
-            found.append(outside_scalar(node.op, operands) if plain else {})
+            found.append(outside_scalar(node.op, operands) if is_elementwise(node) else {})
     return found
 
 
@@ -157,6 +156,10 @@ def mentioned(op: str, found: Any) -> frozenset[str] | None:
 def is_reduction(term: Term) -> bool:
     """Whether a term binds axes (the scalars max and min have no attribute)."""
     return term.attribute is not None and term.op in REDUCE_OPS
+
+
+def is_elementwise(term: Term) -> bool:
+    return term.op in SCALARS and not is_reduction(term)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from ..kernel.schedule import Layout, Schedule
 from ..kernel.target import Target
 from ..lowering.library import call, libraries
 from .decisions import Decisions
+from .divide import stores_apart
 from .draft import Draft
 from .frames import tile_frame
 from .frames_joint import in_turn, joint_frame, sum_of_sums
@@ -27,7 +28,7 @@ from .frames_matrices import matrices
 from .frames_rows import row_frame, stream_frame
 from .keep import keep_values
 from .operands import add_operands, in_memory
-from .outline import Outline, again, outline, regroup, stored_apart, stream_together
+from .outline import Outline, again, outline, regroup, stream_together
 from .panels import panels
 from .tile import Tile
 
@@ -82,7 +83,7 @@ def drafted(kernel: Kernel, target: Target, decisions: Decisions | None = None) 
     made, operands = add_operands(found)
     tile = found.tile
     if tile is not None and (tile.matrices or turned(found, tile)):
-        made = stored_apart(made)
+        made = stores_apart(made, lambda v: bool(v.reduction) and not v.scans)
         found = again(found, made, operands)
         if tile.matrices and not in_memory(found):
             found = outline(kernel, target, decisions, matrices=False)

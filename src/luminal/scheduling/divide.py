@@ -7,8 +7,9 @@ together; a kernel of one value always has. `explain()` says where a kernel was 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 from math import prod
 
 from ..graph.index import Index
@@ -45,6 +46,12 @@ def apart(
     whole, reading = replace(kernel, buffers=tuple(buffers)), Rewriter(loaded)
     one = trimmed(replace(whole, name=f"{kernel.name}_first", values=tuple(made.values())))
     return one, trimmed(replace(whole, values=tuple(map(reading.value, second))))
+
+
+def stores_apart(kernel: Kernel, those: Callable[[Value], bool]) -> Kernel:
+    """The kernel with a value and a stored copy of it in the place of each of those."""
+    parts = (v.apart if v.store and those(v) else (v,) for v in kernel.values)
+    return replace(kernel, values=tuple(chain.from_iterable(parts)))
 
 
 def trimmed(kernel: Kernel) -> Kernel:

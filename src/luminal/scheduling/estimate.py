@@ -11,6 +11,7 @@ from ..graph.dtype import DType
 from ..graph.index import Index
 from ..kernel.domains import Ends
 from ..kernel.kernel import Value
+from ..kernel.program import LINE
 from .draft import Draft
 from .facts import Access, weight
 
@@ -18,7 +19,6 @@ SCATTERED, FAR = 2.0, 4.0  # cycles of an element apart from its neighbours, on 
 NEAR = 1.0  # the same of one that is loaded from the second cache
 PARTIAL = 2.0  # of a vector of which the axis fills a part
 TURNED = 0.5  # the same where blocks are transposed in registers
-LINE = 64  # bytes
 WAIT = 480.0  # cycles from a load of a group of threads to its numbers
 PLACES = 16  # of an axis, at which the ends of a domain are looked at
 WINDOWED, CROWDED = 1.01, 2.5  # times the cycles of a product that reads windows where they lie
@@ -107,8 +107,7 @@ def _lines(draft: Draft, v: Value, x: Access) -> float:
     """Cycles in which the second cache delivers what an operand brings in a step of the tile, whose
     elements it takes one by one, in times of the cycles of that step: steps that are written out
     share lines where they are neighbours."""
-    tile, target = draft.found.tile, draft.target
-    assert tile is not None
+    (_, tile), target = draft.found.ruling, draft.target
     loops = [loop.axis for loop in draft.paths.get(v.name, ()) if loop.axis in v.over]
     if x.stride(tile.lane) or not loops:
         return 0.0

@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from ..graph.dtype import DType
-from ..graph.index import Index
+from ..graph.index import Index, atom_names
 from ..graph.scalars import SCALARS
 from ..kernel.kernel import (
     Apply,
@@ -26,8 +26,7 @@ from ..kernel.kernel import (
     Value,
     children,
     indices,
-    inlinable,
-    inliner,
+    inlined,
     walk,
 )
 from ..kernel.layout import Storage
@@ -118,9 +117,7 @@ class Facts:
             bound = v.reduction or v.store or v.name in self.kept or self.running(v)
             if not bound and self._free_to_repeat(v, values):
                 bodies[v.name] = v.body
-        bodies = inlinable(bodies)
-        inline = inliner(bodies)
-        kept = tuple(inline.value(v) for v in values if v.name not in bodies)
+        kept = inlined(values, bodies)
         self._accesses.clear()
         self._work.clear()
         return kept
@@ -248,8 +245,7 @@ class Facts:
             for monomial, coefficient in index.terms:
                 for axis, move in self._moves(monomial, coefficient, slots):
                     strides[axis] = strides.get(axis, 0) + move * step
-                atoms = [Index.build({(a,): 1}) for a in monomial if not isinstance(a, str)]
-                through.update(*(atom.names() for atom in atoms))
+                through.update(*(atom_names(a) for a in monomial if not isinstance(a, str)))
             step *= self.number(extent)
         return {
             a: max(FLOORED, int(abs(n))) if a in through else int(n) for a, n in strides.items()

@@ -9,6 +9,7 @@ from itertools import combinations
 from math import lcm, prod
 
 from ..kernel.kernel import Value
+from ..kernel.program import LINE
 from ..kernel.schedule import Loop
 from .draft import Draft
 from .facts import round_up, weight
@@ -19,7 +20,6 @@ from .tile import Tile
 
 BLOCK = 128  # elements of a row axis in a block
 THIRD = 16  # times the second cache: what the third may hold
-LINE = 64  # bytes
 SPELLED = 512  # instructions behind a sum that are written out for a whole tile
 LEAST_DEPTH = 64  # steps of a block of a reduced axis
 IDLE = 1.1  # times what threads that share a loop evenly take
@@ -36,8 +36,7 @@ def parallel(axis: str, step: int) -> Loop:
 
 def tile_frame(draft: Draft) -> None:
     """One tile rules: the loops of the dominant reduction, shared by all that have its axes."""
-    found, tile, main = draft.found, draft.found.tile, draft.found.main
-    assert main is not None and tile is not None
+    found, (main, tile) = draft.found, draft.found.ruling
     rows = [a for a in tile.sizes if a != tile.lane and a in found.common]
     written = _written(draft, tile, main)
     blocks = _blocks(draft, tile, rows, written)
@@ -85,8 +84,7 @@ def _place(draft: Draft, v: Value, base: Room, behind: Room, block: Room, tile: 
 
 def _shares(draft: Draft, v: Value, tile: Tile) -> bool:
     """It has the tile of the sums: it is computed where they end."""
-    main = draft.found.main
-    assert main is not None
+    main, _ = draft.found.ruling
     whole = {a for a in tile.sizes if a in main.axes} <= set(v.axes)
     vectors = v.reduction is None and not tile.reduced and not tile.matrices
     return vectors and whole and draft.storable(v, tile.lane)
@@ -246,8 +244,7 @@ def _least_block(draft: Draft, axis: str, step: int) -> int:
 
 def _cache_block(draft: Draft, axis: str, step: int) -> int:
     """Largest block at which values kept in memory fill half of the second cache."""
-    found, tile = draft.found, draft.found.tile
-    assert tile is not None
+    found, (_, tile) = draft.found, draft.found.ruling
     outer = {a for a in found.common if a != tile.lane} | {axis}
     bytes_each = sum(
         draft.bytes(v.dtype, set(v.axes) - outer)

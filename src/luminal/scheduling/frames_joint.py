@@ -56,8 +56,7 @@ def sum_of_sums(found: Outline) -> list[Value]:
 def in_turn(found: Outline) -> Kernel:
     """First what is alike for all lanes, which would part the loops of the two sums; then each
     product just before its reader, so that all registers are one product's."""
-    assert found.tile is not None
-    early, by_name = _early(found, found.tile.lane), found.facts.by_name
+    early, by_name = _early(found, found.ruling[1].lane), found.facts.by_name
     first = sorted(found.values, key=lambda v: (v.name not in early, v in found.group))
     order = post_order([v.name for v in first], lambda name: sorted(by_name[name].reads()))
     return replace(found.kernel, values=tuple(by_name[name] for name in order))
@@ -75,9 +74,9 @@ def _early(found: Outline, lane: str) -> set[str]:
 def joint_frame(draft: Draft) -> None:
     """All reductions in one nest."""
     found, sums = draft.found, sum_of_sums(draft.found)
-    assert found.main is not None and found.tile is not None
-    shared = [a for v in sums[::-1] for a in found.main.axes if a in v.over]
-    tile = found.tile = _tile(draft, found.tile, found.main)
+    main, tile = found.ruling
+    shared = [a for v in sums[::-1] for a in main.axes if a in v.over]
+    tile = found.tile = _tile(draft, tile, main)
     rows = [a for a in tile.sizes if a != tile.lane]
     width = tile.size(tile.lane)
     early = _early(found, tile.lane) | draft.operands
@@ -133,8 +132,9 @@ def _block(draft: Draft, row: str, tile: Tile) -> int:
     return round_up(-(-size // parts), step)
 
 
-def _deep(draft: Draft, main: Value, tile: Tile) -> int:
+def _deep(draft: Draft, tile: Tile) -> int:
     """Instructions of the inner sum for one vector."""
+    main, _ = draft.found.ruling
     deep = prod(draft.size[a] for a in main.over)
     return max(1, deep // (tile.pair[0].collapse if tile.pair else 1))
 
@@ -154,9 +154,7 @@ def _units(room: Room, axes: list[str]) -> Room:
 
 def _nest(draft: Draft, room: Room, shared: list[str], tile: Tile) -> Room:
     """The loops over groups; several short ones are written out."""
-    main = draft.found.main
-    assert main is not None
-    many = max(1, 16 // (_deep(draft, main, tile) * tile.vectors))
+    many = max(1, 16 // (_deep(draft, tile) * tile.vectors))
     nest = _units(room, shared[:-1]).add(Loop(shared[-1], many))
     return nest.add(Loop(shared[-1], 1, "unroll")) if many > 1 else nest
 
@@ -164,7 +162,5 @@ def _nest(draft: Draft, room: Room, shared: list[str], tile: Tile) -> Room:
 def _written(draft: Draft, sums: list[Value], tile: Tile) -> int:
     """Products of the inner sum that are written out: as far as code may grow; all where the next
     sum takes what 16 bits hold until then."""
-    main = draft.found.main
-    assert main is not None
     short = tile.pair is not None and tile.pair[0].most < inf
-    return tile.vectors * _deep(draft, main, tile) if short and sums[0].dtype is i32 else WRITTEN
+    return tile.vectors * _deep(draft, tile) if short and sums[0].dtype is i32 else WRITTEN

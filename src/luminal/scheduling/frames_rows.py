@@ -10,11 +10,12 @@ from math import inf, prod
 
 from ..graph.index import names_of
 from ..kernel.kernel import Value
+from ..kernel.program import LINE
 from ..kernel.schedule import Loop
 from .draft import Draft
 from .estimate import kept_bytes
 from .facts import Access, round_up
-from .frames import LINE, UNITS, parallel
+from .frames import UNITS, parallel
 from .frames_matrices import matrices, matrix_frame
 from .outline import shared_out, stream_of
 from .paths import Room

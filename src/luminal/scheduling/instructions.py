@@ -42,7 +42,11 @@ def matrices(facts: Facts, value: Value) -> list[Pair]:
             if i.registers and i.accumulator is value.dtype and value.factors
             and _whole(facts, i, axis)
         ]  # fmt: skip
-    return [(i, found[1]) for i in _alike(facts, found[0]) if not i.staged]
+    like, axis = found
+    return [
+        (i, axis) for i in facts.target.instructions if i.rows > 1 and not i.staged
+        and (i.first, i.second, i.collapse) == (like.first, like.second, like.collapse)
+    ]  # fmt: skip
 
 
 def staged(facts: Facts, value: Value) -> list[Pair]:
@@ -101,14 +105,6 @@ def _multiplying(facts: Facts, value: Value) -> Iterator[MatrixInstruction]:
     for i in facts.target.instructions if value.factors else ():
         collapses = i.collapse > 1 and i.accumulator is value.dtype
         if collapses and not i.registers and not i.staged and either(facts, value, i):
-            yield i
-
-
-def _alike(facts: Facts, like: MatrixInstruction) -> Iterator[MatrixInstruction]:
-    """Of matrices, of the same numbers and as deep."""
-    for i in facts.target.instructions:
-        same = (i.first, i.second, i.collapse) == (like.first, like.second, like.collapse)
-        if i.rows > 1 and same:
             yield i
 
 

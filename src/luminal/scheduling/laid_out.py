@@ -9,8 +9,8 @@ from math import inf
 from ..graph.index import Index
 from ..kernel.domains import derive_domains
 from ..kernel.kernel import Buffer, Constant, Guard, Kernel, Load, Store, Value
-from ..kernel.layout import counts
-from ..kernel.merge import merge_axes, rewrite
+from ..kernel.layout import counts, outermost
+from ..kernel.merge import merge_axes, substituted
 from ..kernel.schedule import Layout
 
 
@@ -94,12 +94,8 @@ def _in_digits(kernel: Kernel, layout: Layout) -> Kernel:
         axis: sum((Index.of(n) * s for n, (dim, s) in zip(names, layout) if dim == d), Index.of(0))
         for d, axis in enumerate(value.axes)
     }
-    def moved(index: Index) -> Index:
-        return index.substitute(place)
-
-    (inside,) = rewrite(kernel, moved, lambda _, index: tuple(map(moved, index))).values
-    outer = {d: step for d, step in reversed(layout)}
-    padded = [(a, outer[d]) for d, a in enumerate(value.axes) if outer.get(d, 1) > 1]
+    (inside,) = substituted(kernel, place).values
+    padded = [(value.axes[d], step) for d, step in sorted(outermost(layout).items()) if step > 1]
     conditions = tuple(
         kernel.axes[a] - 1 - place[a] for a, step in padded
         if not kernel.axes[a].is_constant or int(kernel.axes[a]) % step

@@ -10,7 +10,7 @@ out or left in a copy of the image with its padding, which needs no conditions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
@@ -119,9 +119,8 @@ def _padded(kernel: Kernel, body: Expression, name: str, last: str) -> Made | No
     ended = guards[0] if guards else Guard((), body, Constant(0, body.dtype))
     if any(isinstance(e, Load) or any(indices(e)) for e in walk(ended.other)):
         return None  # where the image ends, another one begins
-    loads = {e for e in walk(body) if isinstance(e, Load) or (e is not ended and any(indices(e)))}
-    load = next(iter(loads)) if len(loads) == 1 else None
-    if not isinstance(load, Load) or load.slots or load not in walk(ended.body):
+    load = _only_load(e for e in walk(body) if e is not ended)
+    if load is None or load not in walk(ended.body):
         return None
     space, ends = kernel.space(), _ends(kernel, load)
     inside = {c for both in ends for c in both}
@@ -159,10 +158,9 @@ def _turned(
     and the taps of these are summed up: its last dimension the one that the axis `last` walks. What
     is padding the reader asks, and need not multiply."""
     ended = body if isinstance(body, Guard) else Guard((), body, Constant(0, body.dtype))
-    loads = {e for e in walk(ended.body) if isinstance(e, Load) or any(indices(e))}
-    load = next(iter(loads)) if len(loads) == 1 else None
+    load = _only_load(walk(ended.body))
     zero = isinstance(ended.other, Constant) and ended.other.value == 0
-    if not (isinstance(load, Load) and zero) or load.slots:
+    if load is None or not zero:
         return None
     windows = [len(i.names()) > 1 for i in load.index]  # they are walked outside of the others
     if Index.of(last) not in load.index[:-1] or not any(windows):
@@ -179,11 +177,18 @@ def _turned(
     return axes, copied, tuple(load.index[d] for d in order), ended.conditions
 
 
+def _only_load(parts: Iterable[Expression]) -> Load | None:
+    """The load without slots that is all that depends on where these stand, if it is."""
+    found = {e for e in parts if isinstance(e, Load) or any(indices(e))}
+    load = next(iter(found)) if len(found) == 1 else None
+    return load if isinstance(load, Load) and not load.slots else None
+
+
 def _places(kernel: Kernel, index: Index, over: Sequence[str]) -> bool:
     """Of a window, its places are summed up and not its taps: there are more of them."""
     space = kernel.space()
     known = {n: space.bounds(Index.of(n))[1] for n in index.names()}
-    return max(known, key=lambda n: known[n]) in over
+    return all(n in over for n, size in known.items() if size == max(known.values()))
 
 
 def _ends(kernel: Kernel, load: Load) -> list[tuple[Index, Index]]:

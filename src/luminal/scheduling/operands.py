@@ -8,6 +8,7 @@ eight times or more.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import TypeAlias
 
 from ..kernel.kernel import Apply, Expression, Kernel, Load, Read, Value, walk
@@ -53,10 +54,10 @@ def add_operands(found: Outline) -> tuple[Kernel, set[str]]:
 
 def in_memory(found: Outline) -> bool:
     """The operands of matrices lie somewhere as they are multiplied."""
-    assert found.tile is not None and found.tile.pair is not None
-    instruction, facts = found.tile.pair[0], found.facts
+    (_, tile), facts = found.ruling, found.facts
+    assert tile.pair is not None
     for v in found.group:
-        taken = instructions.taken(facts, v, instruction, found.tile.rows)
+        taken = instructions.taken(facts, v, tile.pair[0], tile.rows)
         if taken is None:
             return False
         for e in taken:
@@ -120,9 +121,7 @@ def _worth(found: Outline, arg: Expression, axes: frozenset[str], value: Value, 
     work = sum(1 for e in walk(body) if isinstance(e, Apply)) and weight(body)
     if value.rescale and body.dtype is not arg.dtype:
         return True  # pairs of a stream: see `Facts._pairs_along`
-    again = 1
-    for a in set(value.axes) - axes:
-        again *= -(-found.size[a] // tile.size(a))
+    again = prod(-(-found.size[a] // tile.size(a)) for a in set(value.axes) - axes)
     free = any(facts.buffers[e.buffer].constant for e in walk(arg) if isinstance(e, Load))
     if free:  # whole vectors of a panel are unpacked as they are loaded, for all rows
         return work >= (UNPACKED if tile.pair else 1.0) and again >= AGAIN

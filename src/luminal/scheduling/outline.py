@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
 from math import inf, prod
 
 from ..kernel.kernel import Kernel, Value
@@ -59,6 +58,12 @@ class Outline:
     @property
     def values(self) -> tuple[Value, ...]:
         return self.facts.values
+
+    @property
+    def ruling(self) -> tuple[Value, Tile]:
+        """The reduction with most work and its tile, of a kernel that has such."""
+        assert self.main is not None and self.tile is not None
+        return self.main, self.tile
 
     def matters(self, value: Value) -> bool:
         """Too much work to be repeated freely."""
@@ -121,16 +126,10 @@ def _look(facts: Facts, dominant: str | None = None) -> Outline:
     reductions = [v for v in facts.values if v.reduction and not v.scans]
     main = max(reductions, key=lambda v: (v.name == dominant, work[v.name]), default=None)
     group = [v for v in reductions if main and _alike(v, main)]
-    found = Outline(
-        facts,
-        [v for v in facts.values if v.store],
-        [v for v in facts.values if work[v.name] >= HEAVY * total],
-        total,
-        main,
-        _independent(group),
-        _streams(facts),
-        [],
-    )
+    alone = [v for v in group if v.reads().isdisjoint(u.name for u in group)]
+    stored = [v for v in facts.values if v.store]
+    heavy = [v for v in facts.values if work[v.name] >= HEAVY * total]
+    found = Outline(facts, stored, heavy, total, main, alone, _streams(facts), [])
     found.common = _common(found)
     return found
 
@@ -140,12 +139,6 @@ def _alike(v: Value, main: Value) -> bool:
     assert v.reduction is not None and main.reduction is not None
     same = set(v.axes) == set(main.axes) and v.over == main.over and v.domain == main.domain
     return same and v.reduction.op == main.reduction.op
-
-
-def _independent(group: list[Value]) -> list[Value]:
-    """Those of a group that do not read another one of it."""
-    names = {v.name for v in group}
-    return [v for v in group if not names & v.reads()]
 
 
 def _streams(facts: Facts) -> list[str]:
@@ -251,12 +244,6 @@ def regroup(kernel: Kernel, group: list[Value]) -> Kernel:
         needed = v.reads(so_far=False) - {v.name}
         place[v.name] = max([place[v.name], *(2 for name in needed if place[name])])
     return replace(kernel, values=tuple(sorted(kernel.values, key=lambda v: place[v.name])))
-
-
-def stored_apart(kernel: Kernel) -> Kernel:
-    """Sums that are stored as sums and copies of them: each has loops of its own."""
-    parts = (v.apart if v.store and v.reduction and not v.scans else (v,) for v in kernel.values)
-    return replace(kernel, values=tuple(chain.from_iterable(parts)))
 
 
 def stream_of(found: Outline, value: Value) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
+from math import prod
 
 from ..kernel.kernel import Value
 from ..kernel.schedule import Layout, Path
@@ -60,10 +61,7 @@ def _reduced(value: Value) -> set[str]:
 
 def read_once(facts: Facts, x: Access, value: Value) -> bool:
     """So little reuse that memory, not the cache, feeds it: then one stream for each vector."""
-    uses = 1
-    for a in set(value.axes) - x.axes:
-        uses *= facts.size[a]
-    return uses <= 8
+    return prod(facts.size[a] for a in set(value.axes) - x.axes) <= 8
 
 
 def _turned(x: Access, axis: str) -> Layout:

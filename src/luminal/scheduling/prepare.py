@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import chain
 
 from ..graph.dtype import i32, u8
 from ..graph.index import Index
@@ -29,14 +28,14 @@ from ..kernel.kernel import (
     Rewriter,
     Value,
     indices,
-    inlinable,
-    inliner,
+    inlined,
     walk,
 )
 from ..kernel.merge import merge_axes, reindexed
 from ..kernel.target import Target
 from . import instructions
 from .decisions import Decisions
+from .divide import stores_apart
 from .facts import Facts, weight
 from .split import split_reductions
 
@@ -74,8 +73,7 @@ def _whole_for_matrices(kernel: Kernel, target: Target) -> Kernel:
 def _stores_apart(kernel: Kernel) -> Kernel:
     """Stored values that others read become a value and a stored copy of it."""
     read = {name for v in kernel.values for name in v.reads() - {v.name}}
-    parts = (v.apart if v.store and v.name in read else (v,) for v in kernel.values)
-    return replace(kernel, values=tuple(chain.from_iterable(parts)))
+    return stores_apart(kernel, lambda v: v.name in read)
 
 
 def _without_casts(kernel: Kernel) -> Kernel:
@@ -86,10 +84,7 @@ def _without_casts(kernel: Kernel) -> Kernel:
         if not (v.reduction or v.store or v.reads(so_far=True)) and weight(v.body) < 1
         and v.name not in rescales
     }  # fmt: skip
-    cheap = inlinable(cheap)
-    inline = inliner(cheap)
-    kept = tuple(inline.value(v) for v in kernel.values if v.name not in cheap)
-    return replace(kernel, values=kept)
+    return replace(kernel, values=inlined(kernel.values, cheap))
 
 
 def _alike(kernel: Kernel) -> Kernel:

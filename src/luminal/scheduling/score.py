@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from math import inf, prod
 
+from ..kernel.program import LINE
 from ..kernel.target import MatrixInstruction, Target
 from .facts import Access, round_up
 from .job import Job
 from .tile import Pair, Tile
 
 COPIED = 6.0  # cycles to copy a vector into a better layout, whenever it is copied
-LINE = 64  # bytes
 WINDOW = 16  # positions of a window that are written out
 STAGED_ROWS = 64  # of a staged product that four warps execute
 SUMS = 128  # registers of a thread for sums, where operands take none

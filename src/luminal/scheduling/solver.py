@@ -12,11 +12,12 @@ from itertools import product
 from math import inf, prod
 
 from ..kernel.kernel import Value
+from ..kernel.program import LINE
 from . import instructions
 from .facts import Access, Facts, round_up
 from .job import Job, operations
 from .paths import AT_ONCE, LEAST_LANES
-from .score import LINE, Score
+from .score import Score
 from .tile import Pair, Tile, packed
 
 NEAR, TILES = 1.6, 16  # times the least cycles, and number, of tiles that a search may try
@@ -161,14 +162,12 @@ class Solver:
         for v in facts.values:
             steps = {a: facts.store_stride(v, a) * v.dtype.bytes for a in v.axes if v.store}
             torn = steps.get(lane) == v.dtype.bytes and tile.size(lane) * v.dtype.bytes % LINE
-            rows = (a for a, n in steps.items() if n and n % self.target.page == 0)
-            if torn and self.span[lane] > tile.size(lane) and any(map(self._many, rows)):
+            rows = (self.span[a] for a, n in steps.items() if n and n % self.target.page == 0)
+            many = any(row > self.target.l1_ways for row in rows)
+            if torn and many and self.span[lane] > tile.size(lane):
                 steps_of_sum = prod(self.span[a] for a in value.over)
                 return self.target.costs.cold / (tile.size(lane) * steps_of_sum)
         return 0.0
-
-    def _many(self, axis: str) -> bool:
-        return self.span[axis] > self.target.l1_ways
 
     def _storable(self, axis: str) -> bool:
         return any(v.store and self.facts.store_stride(v, axis) == 1 for v in self.facts.values)

@@ -22,7 +22,7 @@ from ..graph.dtype import boolean
 from ..graph.index import Index
 from ..graph.scalars import identity
 from ..kernel.kernel import Apply, Constant, Expression, Guard, Kernel, Read, Rewriter, Value
-from ..kernel.merge import rewrite
+from ..kernel.merge import substituted
 from ..kernel.target import Target
 from .decisions import Decisions
 from .divide import apart
@@ -148,22 +148,16 @@ class _Split:
         whole = replace(self.kernel, axes=axes)
         passed = [v for v in first if v.name in self.totals]
         one, two = apart(whole, first, self._second(), passed, direct=True)
-        yield replace(one, axes={a: self.size if a == self.axis else n
-                                 for a, n in one.axes.items()})  # fmt: skip
+        yield replace(one, axes={**one.axes, self.axis: self.size})
         yield two
 
     def _first(self) -> list[Value]:
         """The values in parts, and what they read that is the same in all of them."""
-        place = {self.axis: Index.of(self.part) * self.size + self.axis}
-
-        def moved(i: Index) -> Index:
-            return i.substitute(place)
-
+        here = Index.of(self.part) * self.size + self.axis
         early = (v for v in self.by_name.values() if v.name in self.inside or not v.store)
         alone = replace(self.kernel, values=tuple(replace(v, domain={}) for v in early))
-        values = rewrite(alone, moved, lambda _, at: tuple(map(moved, at))).values
-        return [self._of_part(v, moved(Index.of(self.axis))) if v.name in self.inside else v
-                for v in values]  # fmt: skip
+        values = substituted(alone, {self.axis: here}).values
+        return [self._of_part(v, here) if v.name in self.inside else v for v in values]
 
     def _of_part(self, v: Value, here: Index) -> Value:
         body, r = v.body, v.reduction
