@@ -19,7 +19,7 @@ from luminal.backend.cuda import simulator
 from luminal.backend.cuda.simulator import Simulator, found_compiler
 from luminal.errors import CompileError, DeviceError, WrongResult
 from luminal.graph import Graph
-from luminal.graph.dtype import i64
+from luminal.graph.dtype import DType, f32, i8, i64, u8
 from luminal.kernel.program import Program
 
 from .test_text import agree_when_sizes_and_parameters_change, on
@@ -52,6 +52,25 @@ def test_masked_loads_keep_all_bits(device: str) -> None:
     x = graph.tensor((3,), i64)
     found = on(device)(graph, [x.sum()], {x: np.array([2**62, 2**61 + 5, 3])})
     assert found[0] == 2**62 + 2**61 + 8
+
+
+@pytest.mark.parametrize("dtype", [i8, u8])
+def test_all_bytes_as_floats(dtype: DType) -> None:
+    """CUDA's text makes them of the last bits of a float."""
+    graph, values = Graph(), np.arange(256, dtype=np.uint8).view(dtype.numpy)
+    x = graph.tensor((256,), dtype)
+    (found,) = on("cuda:sim")(graph, [x.cast(f32) * 0.5], {x: values})
+    np.testing.assert_array_equal(found, values.astype(np.float32) / 2)
+
+
+def test_a_turned_weight() -> None:
+    """A row times a matrix that lies across: it is packed, and read along the sum."""
+    graph, rng = Graph(), np.random.default_rng(0)
+    x, w = graph.tensor((1, 200), name="x"), graph.parameter((200, 48), name="w")
+    shapes = {x: (1, 200), w: (200, 48)}
+    given = {t: rng.standard_normal(shape).astype(np.float32) for t, shape in shapes.items()}
+    (found,) = on("cuda:sim")(graph, [x @ w], given)
+    np.testing.assert_allclose(found, given[x] @ given[w], rtol=1e-4, atol=1e-4)
 
 
 def test_a_kept_program(tmp_path: Path) -> None:

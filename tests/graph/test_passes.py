@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from luminal import ops
 from luminal.backend import reference
 from luminal.errors import CompileError, Unsupported
+from luminal.graph.dtype import bf16
 from luminal.graph.graph import Graph
 from luminal.graph.passes import Program, program_of, rewrite, run_passes, widen_half
 from luminal.precision import default_passes
@@ -118,3 +120,12 @@ def test_default_passes_keep_the_meaning_of_random_graphs(choices, kind):
         before = outputs(program, {x: array})
         after = outputs(run_passes(program, default_passes()), {x: array})
     np.testing.assert_array_equal(before, after)
+
+
+def test_what_was_widened_is_not_rounded_again():
+    """bf16 of f32 of bf16 is what was there: attention of bf16 in bf16 has no copies of q and k."""
+    graph = Graph()
+    q, k, v = (graph.tensor((1, 2, 64, 64), bf16) for _ in range(3))
+    ops.scaled_dot_product_attention(q, k, v).output()
+    rt = graph.compile("cuda:sm_90a", precision="bf16", cache=False, database=False)
+    assert len(rt.kernels) == 1

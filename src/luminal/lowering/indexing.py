@@ -187,8 +187,9 @@ class Indexing:
 
     def same(self, index: Index) -> Index:
         """The part of an index in which all lanes are alike."""
-        alike = {m: c for m, c in index.terms if not self.has_lanes(Index.build({m: c}))}
-        return Index.build(alike)
+        parts = [Index.build({m: c}) for m, c in index.terms]
+        alike = (part for part in parts if not part.names() & self.vectors.keys())
+        return sum(alike, Index.of(0))
 
     def vector(self, index: Index, order: Lanes, dtype: DType = i64) -> Val:
         """The value of an index, over its lanes."""
