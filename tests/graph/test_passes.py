@@ -128,4 +128,4 @@ def test_what_was_widened_is_not_rounded_again():
     q, k, v = (graph.tensor((1, 2, 64, 64), bf16) for _ in range(3))
     ops.scaled_dot_product_attention(q, k, v).output()
     rt = graph.compile("cuda:sm_90a", precision="bf16", cache=False, database=False)
-    assert len(rt.kernels) == 1
+    assert not [made.name for made in rt.kernels if made.name.endswith("_cast")]
