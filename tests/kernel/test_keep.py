@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from luminal import ops
 from luminal.backend.cpu.target import named
 from luminal.backend.reference.kernels import evaluate
+from luminal.graph import Graph
 from luminal.graph.dtype import f32
 from luminal.graph.index import Index
 from luminal.kernel.kernel import Apply, Buffer, Kernel, Load, Read, Reduction, Store, Value
@@ -46,3 +48,12 @@ def test_a_value_that_no_tile_holds_is_computed_again(name: str) -> None:
     evaluate(scheduled, {"x": x, "w": w, "y": found}, {"s": 5})
     evaluate(kernel(), {"x": x, "w": w, "y": wanted}, {"s": 5})
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+def test_threads_of_a_gpu_share_a_row_that_fits() -> None:
+    """Exponentials of a softmax are not written where its results lie, and read again."""
+    graph = Graph()
+    ops.softmax(graph.tensor((64, 4096)), -1).output()
+    rt = graph.compile("cuda:sm_90a", cache=False, database=False)
+    (made,) = rt.kernels
+    assert not made.schedule.homes

@@ -62,8 +62,11 @@ def _lends(draft: Draft, out: Value, v: Value) -> bool:
 
 
 def _large(draft: Draft, v: Value) -> bool:
-    """A row that would take a good part of the first cache, or whose size is not known."""
+    """A row that would take a good part of the first cache, or more than half of what the threads
+    of a unit share; or whose size is not known."""
     room = Room().add(*(x for x in draft.paths[v.name] if x.kind == "parallel"))
     rows = [a for a in v.axes if not room.point(a, draft.facts)]
     bytes_each = v.dtype.bytes * max([draft.size[a] for a in rows], default=0)
-    return bytes_each >= draft.target.l1 // 8 or any(not draft.facts.static[a] for a in rows)
+    alone = draft.target.group == 1
+    large = bytes_each >= draft.target.l1 // 8 if alone else bytes_each > draft.target.shared // 2
+    return large or any(not draft.facts.static[a] for a in rows)
