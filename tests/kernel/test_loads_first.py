@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from luminal import ops
 from luminal.graph import Graph, Tensor
 from luminal.graph.dtype import bf16, f32, i64
 from luminal.kernel.program import Instruction, Val
@@ -66,6 +69,17 @@ def test_a_row_times_a_matrix_reads_sixteen_bytes_a_thread() -> None:
     )
     assert "load_words<4>" in text and "/8# " in schedule
     assert "layout b1: 1/1 0/1" in schedule
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:sm_90a"])
+def test_a_diagonal_is_read_as_it_lies(device: str) -> None:
+    """Both of its dimensions go with the sum: there is nothing to turn."""
+    graph = Graph()
+    x, w = graph.tensor((512,), name="x"), graph.parameter((512, 512), name="w")
+    (x * ops.diagonal(w)).sum(0).output()
+    rt = graph.compile(device, cache=False, database=False)
+    assert not any(buffer.layout for made in rt.kernels for buffer in made.kernel.buffers)
+    assert "layout" not in rt.explain()
 
 
 def test_products_on_their_way_stay_in_one_loop() -> None:

@@ -46,10 +46,11 @@ def _panel_axis(x: Access, value: Value, tile: Tile) -> str | None:
     of its rows, which would lie far apart and drive each other out of the cache."""
     if x.load is None or not x.packable:
         return None
-    if tile.lane in x.axes:
-        return tile.lane if not tile.reduced or x.stride(tile.lane) > 1 else None
     if tile.reduced:
-        return None
+        along = [i for i in x.load.index if tile.lane in i.names()]
+        return tile.lane if len(along) == 1 and x.stride(tile.lane) > 1 else None
+    if tile.lane in x.axes:
+        return tile.lane
     rows = [a for a, n in tile.sizes.items() if n > 1 and a in x.axes and a in value.axes]
     return rows[0] if rows and x.axes & _reduced(value) else None
 
