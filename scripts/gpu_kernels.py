@@ -19,7 +19,8 @@ LISTED = "cuda:sm_90a"
 HEAD = """# Kernels on GPUs that are not here
 
 Written by `scripts/gpu_kernels.py` from what `luminal bench gpu --compile` found; do not edit.
-**No GPU has run these very kernels** (what two have said since: [GPUs](howto/gpu.md)): registers, spills and shared memory are NVRTC's; *limit* is the least
+**No GPU has run these very kernels** (what two have said since: [GPUs](howto/gpu.md)): registers,
+spills and shared memory are NVRTC's; *limit* is the least
 time that the GPU's data sheet allows for as many operations and bytes (`backend/cuda/limits.py`:
 H100 SXM 3,350 GB/s, 989 TFLOP/s in bf16, 62 in f32), *model* is a count of what the warps of the
 kernel do (`backend/cuda/model.py`: traffic of both caches and memory, instructions, tensor cores,
