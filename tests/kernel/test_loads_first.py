@@ -45,6 +45,15 @@ def test_what_is_written_is_read_in_its_turn() -> None:
     assert order(body, "y") == ["a", "d", "b", "store", "c"]
 
 
+def test_where_to_read_may_have_been_written() -> None:
+    """The load of a place that a store before it may have changed."""
+    store = Instruction(None, "store", (Val("b", f32), Y), (0,))
+    there = Val("p", None, memory="x")
+    here = Instruction(there, "offset", (X, Val("c", i64)))
+    body = [add("b", "b", "b"), store, load("c", Y, 0), here, load("d", there, 0), load("e", X, 0)]
+    assert order(body, "y") == ["b", "store", "c", "p", "d", "e"]
+
+
 def test_not_more_than_there_are_registers_for() -> None:
     names = [f"l{n}" for n in range(2 * WORDS)]
     body = [s for n, name in enumerate(names) for s in (load(name, X, n), add(f"s{n}", name, name))]

@@ -43,6 +43,7 @@ def _reordered(run: list[Instruction], written: Collection[str]) -> list[Instruc
 
     loads = [n for n, s in enumerate(run) if s.op == "load" and s.args[0].memory not in written]
     while loads:
+        finish(range(loads[0]))
         group, words = list[int](), 0
         addresses = set[int]()
         for n in loads:
@@ -55,7 +56,6 @@ def _reordered(run: list[Instruction], written: Collection[str]) -> list[Instruc
         finish(sorted(addresses))
         finish(group)
         loads = loads[len(group) :]
-        finish(range(loads[0] if loads else len(run)))
     finish(range(len(run)))
     return made
 
