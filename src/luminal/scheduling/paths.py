@@ -136,7 +136,7 @@ def _run(value: Value, tile: Tile, facts: Facts) -> int:
     if any(x.conditions or (x.stride(tile.lane) != 1 and not x.packable) for x in read):
         return 1
     most = min(facts.target.wide // x.dtype.bytes for x in read)
-    return max(n for n in (1, 2, 4, 8, 16) if n <= most and tile.partial % n == 0)
+    return max((n for n in (2, 4, 8, 16) if n <= most and tile.partial % n == 0), default=1)
 
 
 def _turns(tile: Tile, facts: Facts, room: Room, run: int) -> int:
