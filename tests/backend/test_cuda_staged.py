@@ -221,7 +221,7 @@ def test_what_is_not_hidden_takes_time() -> None:
     """Copies that are one turn ahead of a short one are waited for; one unit more than there are
     multiprocessors is another round."""
     device = gpu.Cuda("sm_90a")
-    target, kind, seconds = device.target(1), device.gpu, []
+    target, kind, seconds = replace(device.target(1), l2_rate=64), device.gpu, []  # never late
     graph = luminal.Graph()
     x, w = (graph.tensor((n, 4096), dtype=bf16) for n in (512, 1024))
     (x @ w.T).output()
@@ -229,7 +229,7 @@ def test_what_is_not_hidden_takes_time() -> None:
     for change in (lambda s: [s], lambda s: [replace(s, attrs=(0,))] if s.op == "await" else [s]):
         program = replace(kernel.program, body=list(rewritten(kernel.program.body, change)))
         seconds.append(predicted(program, {}, kind, target)[0])
-    assert seconds[1] > 1.05 * seconds[0]
+    assert seconds[1] > 1.3 * seconds[0]
     few, more = (replace(kind, multiprocessors=n) for n in (127, 128))  # 128 units
     assert predicted(kernel.program, {}, few, target)[0] > 1.5 * predicted(
         kernel.program, {}, more, target

@@ -75,7 +75,7 @@ def test_numbers(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("made, most", [
-    (convolution, 400), (enlarged, 200), (normalised, 40), (with_times, 400), (attention, 5000),
+    (convolution, 400), (enlarged, 200), (normalised, 40), (with_times, 400), (attention, 4000),
     (product, 1000),
 ])  # fmt: skip
 def test_threads_have_work(made: Made, most: float) -> None:

@@ -192,11 +192,6 @@ def _resident(program: Program, registers: int, most: int) -> int:
     return max(1, blocks) * threads // WARP
 
 
-def _lines(at: np.ndarray, size: int) -> float:
-    """Lines of the first cache, one a cycle, that a warp asks for. size: bytes of each thread."""
-    return float(max(len(np.unique(at // REQUEST)), -(-len(np.unique(at)) * size // REQUEST)))
-
-
 class _Walk:
     """Numbers of a warp's threads: arrays of 32; those that data decide are not known."""
 
@@ -379,8 +374,8 @@ class _Walk:
         touched, least = self._sectors(at, memory.dtype.bytes, size)
         everyone = np.broadcast_to(0 if at is None else at, self.warps * WARP)
         warps = everyone.reshape(-1, WARP)[: 0 if at is None else self.warps]
-        asked = [_lines(one * memory.dtype.bytes, size) for one in warps] or [float(WARP)]
-        counted.requests += sum(asked) * times
+        asked = [self._sectors(one, memory.dtype.bytes, size)[0] for one in warps] or [touched]
+        counted.requests += sum(max(1.0, n * SECTOR / REQUEST) for n in asked) * times
         if isinstance(memory, Tile):
             counted.waits += 0.0 if stored else NEAR * times
             return False
