@@ -14,15 +14,19 @@ def post_order(roots: Iterable[T], operands: Callable[[T], Iterable[T]]) -> list
     """The roots and all below them, in the order in which a walk over the operands leaves them."""
     order: list[T] = []
     seen: set[T] = set()
-    waiting = [(root, False) for root in roots][::-1]
-    while waiting:
-        here, done = waiting.pop()
-        if done:
-            order.append(here)
-        elif here not in seen:
-            seen.add(here)
-            waiting.append((here, True))
-            waiting += [(x, False) for x in operands(here) if x not in seen][::-1]
+    for root in roots:
+        path = [] if root in seen else [(root, iter(operands(root)))]
+        seen.add(root)
+        while path:
+            here, rest = path[-1]
+            for below in rest:
+                if below not in seen:
+                    seen.add(below)
+                    path.append((below, iter(operands(below))))
+                    break
+            else:
+                order.append(here)
+                path.pop()
     return order
 
 

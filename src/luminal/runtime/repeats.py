@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
 from .plan import Call, Compiled, Plan, delete_call
@@ -14,7 +14,7 @@ def drop_repeats(plan: Plan) -> None:
     it in one layout each."""
     found = _Repeats(plan)
     for number in range(len(plan.calls) - 1, 0, -1):
-        first = next(found.before(number), None)
+        first = found.before(number)
         if first is not None:
             found.read_instead(number, first)
 
@@ -62,18 +62,26 @@ class _Repeats:
         self.touched = [plan.touched(call) for call in plan.calls]
         self.writers = Counter(m for _, writes in self.touched for m in writes)
         self.around = {m for loop in plan.loops for m in loop.around}
+        self.same = dict[Hashable, list[int]]()
+        for number, call in enumerate(plan.calls):
+            self.same.setdefault(self._read(call), []).append(number)
 
-    def before(self, number: int) -> Iterator[int]:
-        """The earlier calls that do the same with what is the same still, the last one first."""
-        if not self._alone(number):
-            return
-        call, (reads, _) = self.plan.calls[number], self.touched[number]
-        for first in range(number - 1, -1, -1):
-            if self._alike(self.plan.calls[first], call) and self._alone(first):
-                yield first
-            ended = (loop.left for loop in self.plan.loops if first < loop.stop <= number)
-            if reads & self.touched[first][1].union(*ended):
-                return
+    def before(self, number: int) -> int | None:
+        """The last earlier call that does the same with what is the same still."""
+        for first in reversed(self.same[self._read(self.plan.calls[number])]):
+            alike = first < number and _equal(self._made(first), self._made(number))
+            if alike and self._alone(first) and self._alone(number):
+                return None if self._changed(number, first) else first
+        return None
+
+    def _changed(self, number: int, first: int) -> bool:
+        """Something between the two calls writes what they read."""
+        between = (self.touched[n][1] for n in range(first + 1, number))
+        ended = (loop.left for loop in self.plan.loops if first + 1 < loop.stop <= number)
+        return not self.touched[number][0].isdisjoint(frozenset().union(*between, *ended))
+
+    def _made(self, number: int) -> Compiled:
+        return self.plan.kernels[self.plan.calls[number].kernel]
 
     def read_instead(self, number: int, first: int) -> None:
         """Without the call: who read what it made reads what the first one made."""
@@ -97,21 +105,16 @@ class _Repeats:
         inside = any(loop.start <= number < loop.stop for loop in plan.loops)
         return own and not inside and writes.isdisjoint(reads | self.around)
 
-    def _alike(self, one: Call, two: Call) -> bool:
-        """The same kernel, on the same memories as far as it reads them."""
-        first, second = (self.plan.kernels[call.kernel] for call in (one, two))
-        flags = [(c.constant, c.copies, c.ranges) for c in (one, two)]
-        same = flags[0] == flags[1] and len(one.arguments) == len(two.arguments)
-        return same and self._read(one) == self._read(two) and _equal(first, second)
-
-    def _read(self, call: Call) -> list[object]:
-        """The arguments that it reads, and how those lie that it writes."""
+    def _read(self, call: Call) -> Hashable:
+        """What must be the same of the same kernel: the arguments that it reads, and how those lie
+        that it writes."""
         made = self.plan.kernels[call.kernel]
         names = (buffer.name for buffer in made.program.buffers)
-        return [
+        arguments = [
             (argument.shape, argument.layout) if name in made.uses[1] else argument
             for name, argument in zip(names, call.arguments)
         ]
+        return call.constant, call.copies, call.ranges, tuple(arguments)
 
 
 def _equal(one: Compiled, two: Compiled) -> bool:

@@ -85,6 +85,7 @@ class Facts:
         self.pairs: dict[str, tuple[MatrixInstruction, str] | None] = {}  # see `instructions`
         self._accesses: dict[str, list[Access]] = {}
         self._work: dict[str, float] = {}
+        self._stored: dict[str, dict[str, int]] = {}  # the strides of what is stored
         self.solved: dict[Any, Any] = {}  # what the solver has found
         self.lane_of: dict[str, str | None] = {}  # value -> lane axis, as far as decided
         self.kernel = replace(kernel, values=self._inlined(kernel))
@@ -234,7 +235,9 @@ class Facts:
     def store_stride(self, value: Value, axis: str) -> int:
         """Elements between neighbours along an axis where the value is stored."""
         assert value.store is not None
-        return self._strides(value.store).get(axis, 0)
+        if value.name not in self._stored:
+            self._stored[value.name] = self._strides(value.store)
+        return self._stored[value.name].get(axis, 0)
 
     def _strides(self, e: Load | Store) -> dict[str, int]:
         strides: dict[str, float] = {}
