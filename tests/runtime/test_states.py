@@ -233,3 +233,15 @@ def test_cleared_inputs_are_zeros(device: str) -> None:
         for runs in (0, 1):
             program.run()
             assert (program["double"] == 2 * given * (1 + runs)).all()
+
+
+@pytest.mark.parametrize("device", ["cpu", "c"] if COMPILER else ["cpu"])
+def test_kernels_that_are_timed_leave_states_as_they_were(device: str) -> None:
+    graph = Graph()
+    state, at = graph.tensor((64,), name="state"), graph.constant(np.arange(8))
+    graph.donate(state, state._scatter(at, graph.constant(np.ones(8, "f4")), 0, "sum"))
+    program = graph.compile(device=device, cache=False)
+    program[state] = np.zeros(64, np.float32)
+    program.run()
+    program.time_kernels(2)
+    assert program[state].tolist() == [1.0] * 8 + [0.0] * 56

@@ -4,30 +4,25 @@ most, what do compiled kernels reach. Results are checked against NumPy; a wrong
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any, TypeAlias
-
-import numpy as np
 
 from .. import ops
 from ..backend import devices
 from ..backend.contract import Accelerator
 from ..errors import DeviceError, LuminalError, Unsupported
-from ..graph import Graph, Tensor
-from ..graph.dtype import bf16, f32
+from ..graph import Graph
+from ..graph.dtype import bf16
 from ..lowering.library import libraries
-from ..models.llm.families import family_of
-from ..models.llm.program import recorded
-from ..models.llm.storage import Storage
 from ..search.space import Space
 from ..search.trial import Bench
-from ..weights.fields import Fields
-from .gpu_models import LAYERS, LLAMA3_8B
+from .gpu_cases import Case, cases, torch_seconds
+from .gpu_timed import CLOSE, KINDS, REPEAT, Figures, copied, decoder, distance, timed
 
-Figures: TypeAlias = dict[str, Any]
-CLOSE = 2e-2  # of results, relative to their size: bf16 has eight bits
 EXACT = 1e-3  # of checks
-REPEAT = 5
+COLUMNS = (
+    ("us", "seconds", 1e6), ("kernels us", "alone", 1e6), ("torch us", "torch", 1e6),
+    ("GB/s", "GB/s", 1), ("TFLOP/s", "TFLOP/s", 1), ("kernels", "kernels", 1),
+    ("registers", "registers", 1), ("spilled", "spilled", 1),
+)  # fmt: skip
 
 
 def usual_device() -> str:
@@ -46,14 +41,13 @@ def measure(name: str, short: bool = False) -> Figures:
     small = short or name == "cuda:sim"
     target = device.target(1)
     found: Figures = {"device": name, "name": device.name,
-                      "fingerprint": device.fingerprint(target), "small": small}
+                      "fingerprint": device.fingerprint(target), "small": small}  # fmt: skip
     found["checks"] = device.check()
-    found["ceilings"] = [_copy(device, 1 << 16 if small else 1 << 30)]
-    found["kernels"] = [
-        _case(name, device, *case) for case in _cases(32 if small else 4096, 64 if small else 2048)
-    ]
+    found["ceilings"] = [copied(device, 1 << 16 if small else 1 << 30)]
+    found["kernels"] = [_case(name, device, case) for case in cases(small)]
     found["kernels"] += beside_library(name, device, 48 if small else 4096)
-    found["kernels"].append(_decoding(name, device, small))
+    for kind in KINDS[:1] if small else KINDS:
+        found["kernels"] += decoder(name, device, kind, small)
     found["seconds"] = time.perf_counter() - start
     return found
 
@@ -79,114 +73,28 @@ def beside_library(on: str, device: Accelerator, n: int) -> list[Figures]:
     return rows
 
 
-def _decoding(on: str, device: Accelerator, small: bool) -> Figures:
-    """A token of two layers of Llama (those of 8 B, or tiny ones), weights in bf16."""
-    tiny = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2,
-            "intermediate_size": 96, "vocab_size": 80}  # fmt: skip
-    fields = Fields(LLAMA3_8B | {"num_hidden_layers": LAYERS} | (tiny if small else {}), "Llama")
-    name, rng = f"decode, {LAYERS} layers", np.random.default_rng(0)
+def _case(on: str, device: Accelerator, case: Case) -> Figures:
+    """A program: checked, then timed. What fails is a row, too."""
     try:
-        config = family_of(fields).config(fields)
-        made = recorded(config, 64, 16, Storage("bf16"), "f16")
-        rts = [made.whole().compile(on, cache=False), made.graph.compile("cpu", cache=False)]
-        arrays, states = {}, {state.node for state in made.states}
-        for source in made.graph.sources:
-            if source.node.attribute.kind == "parameter" and source.node not in states:
-                shape = tuple(map(int, source.shape))
-                values = rng.standard_normal(min(1 << 16, int(np.prod(shape)))) / 8
-                arrays[source] = np.resize(values, shape).astype(source.dtype.numpy)
-        logits = []
-        for rt in rts:
-            rt.set_parameters(arrays.items)
-            rt.clear(made.states)
-            for position in range(3):  # the last is a launch of a graph, where there are some
-                rt["ids"] = np.array([position + 1], np.int64)
-                rt.run(position=position, wanted=1)
-            logits.append(rt["logits"].astype(np.float64))
-        apart = float(np.abs(logits[0] - logits[1]).max() / np.abs(logits[1]).max())
-        row: Figures = {"name": name, "apart": apart}
-        if not apart < CLOSE:
-            return row | {"fault": "wrong"}
-        seconds = sum(spent for _, spent in rts[0].time_kernels(REPEAT))
-        moved = sum(array.nbytes for array in arrays.values())
-        calls = len(rts[0].time_kernels(1))
-        return row | {"seconds": seconds, "GB/s": 1e-9 * moved / seconds, "kernels": calls}
-    except LuminalError as error:
-        return {"name": name, "fault": f"{type(error).__name__}: {error}"}
-
-
-def _copy(device: Accelerator, size: int) -> Figures:
-    """Bytes from one place of the device to another: read and written."""
-    buffers = [device.allocate(size) for _ in range(2)]
-    seconds = min(
-        device.seconds(lambda: device.copy(buffers[0], buffers[1], size)) for _ in range(REPEAT)
-    )
-    return {"name": "copy", "seconds": seconds, "GB/s": 2e-9 * size / seconds}
-
-
-Make: TypeAlias = Callable[[Graph], tuple[Tensor, float, float]]  # output, flops, bytes
-
-
-def _cases(n: int, tokens: int) -> list[tuple[str, Make]]:
-    """Sizes of matrices and of a prompt."""
-
-    def product(dtype: Any, rows: int) -> Make:
-        def make(graph: Graph) -> tuple[Tensor, float, float]:
-            a, b = graph.tensor((rows, n), dtype), graph.parameter((n, n), dtype, name="w")
-            moved = dtype.bytes * (n * n + 2.0 * rows * n)
-            return a @ b, 2.0 * rows * n * n, moved
-
-        return make
-
-    def total(graph: Graph) -> tuple[Tensor, float, float]:
-        x = graph.tensor((n, 4 * n))
-        return x.sum(1), 4.0 * n * n, 16.0 * n * n
-
-    def softmax(graph: Graph) -> tuple[Tensor, float, float]:
-        return ops.softmax(graph.tensor((n, n)), -1), 5.0 * n * n, 8.0 * n * n
-
-    def attention(graph: Graph) -> tuple[Tensor, float, float]:
-        q, k, v = (graph.tensor((1, 8, tokens, 64)) for _ in range(3))
-        found = ops.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return found, 2.0 * 8 * tokens * tokens * 64, 4.0 * 4 * 8 * tokens * 64
-
-    return [
-        ("sum of rows", total), ("softmax", softmax), ("product f32", product(f32, n)),
-        ("product bf16", product(bf16, n)), ("one row f32", product(f32, 1)),
-        ("one row bf16", product(bf16, 1)), ("attention f32", attention),
-    ]  # fmt: skip
-
-
-def _case(on: str, device: Accelerator, name: str, make: Make) -> Figures:
-    """A program: checked, then its kernels timed. What fails is a row, too."""
-    try:
-        graph, rng = Graph(), np.random.default_rng(0)
-        y, flops, moved = make(graph)
-        y.output("y")
+        graph = Graph()
+        operands, arrays = case.operands(graph), case.arrays()
+        case.function(ops, *operands).output("y")
         made = [graph.compile(each, cache=False) for each in (on, "cpu")]
-        for source in graph.sources:
-            array = rng.standard_normal([int(n) for n in source.shape]).astype(source.dtype.numpy)
-            for rt in made:
-                rt[source] = array
         for rt in made:
+            for operand, array in zip(operands, arrays):
+                rt[operand] = array
             rt.run()
-        here, wanted = (rt["y"].astype(np.float64) for rt in made)
-        apart = float(np.abs(here - wanted).max() / np.abs(wanted).max())
-        row: Figures = {"name": name, "apart": apart}
+        here, wanted = (rt["y"] for rt in made)
+        apart = distance(here, wanted)
+        row: Figures = {"name": case.name, "apart": apart}
         if not apart < CLOSE:
             return row | {"fault": "wrong"}
-        seconds = sum(spent for _, spent in made[0].time_kernels(REPEAT))
-        row |= {"seconds": seconds, "TFLOP/s": 1e-12 * flops / seconds,
-                "GB/s": 1e-9 * moved / seconds, "kernels": len(made[0].report.calls)}  # fmt: skip
-        return row | _most(device.resources(list(made[0].sources().values())))
+        moved = sum(array.nbytes for array in (*arrays, here))
+        row |= timed(made[0], device, case.flops, moved)
+        theirs = torch_seconds(case, REPEAT) if made[0].memory == "cuda" else None
+        return row | ({} if theirs is None else {"torch": theirs})
     except LuminalError as error:
-        return {"name": name, "fault": f"{type(error).__name__}: {error}"}
-
-
-def _most(resources: list[dict[str, int]]) -> dict[str, int]:
-    """The most that one of the kernels takes."""
-    told = [each for each in resources if each]
-    return {name: max(each[name] for each in told) for name in ("registers", "spilled") if told}
+        return {"name": case.name, "fault": f"{type(error).__name__}: {error}"}
 
 
 def faults(found: Figures) -> list[str]:
@@ -202,14 +110,11 @@ def table(found: Figures) -> str:
     lines = [f"{found['device']}: {found['name']}"]
     if checks:
         lines.append(f"device functions: {right} of {len(checks)} are what they are said to be")
-    columns = ("GB/s", "TFLOP/s", "kernels", "registers", "spilled")
-    lines.append(f"{'':<16}{'us':>12}" + "".join(f"{column:>11}" for column in columns))
+    lines.append(f"{'':<28}" + "".join(f"{title:>11}" for title, _, _ in COLUMNS))
     for row in (*found["ceilings"], *found["kernels"]):
-        if "fault" in row:
-            lines.append(f"{row['name']:<16}{row['fault']}")
-            continue
-        cells = "".join(f"{row[c]:>11.5g}" if c in row else f"{'':>11}" for c in columns)
-        lines.append(f"{row['name']:<16}{1e6 * row['seconds']:>12.1f}{cells}")
+        cells = (f"{scale * row[key]:>11.5g}" if key in row else f"{'':>11}"
+                 for _, key, scale in COLUMNS)  # fmt: skip
+        lines.append(f"{row['name']:<28}{row.get('fault') or ''.join(cells)}")
     if found["small"]:
         lines.append("tiny sizes: what runs, not how fast")
     return "\n".join(lines)

@@ -16,12 +16,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..backend import devices
+from ..backend.contract import Accelerator
 from ..errors import InputError
 from ..models.llm import LLM
+from .gpu_timed import copied
 from .machine import Elsewhere, measured, process_peak
 from .paired import Spread
 
 BUSY = 0.1  # share of the processors from which others are named
+GIB = 1 << 30
 FIRST_ID = 3  # of the random prompt: smaller ids begin, end and pad
 
 
@@ -51,12 +55,13 @@ class Ours:
 
 
 class LlamaCpp:
-    def __init__(self, model: str, context: int, threads: int) -> None:
+    def __init__(self, model: str, context: int, threads: int, layers: int) -> None:
+        """layers: how many are on a GPU, where it was built for one; -1: all."""
         library = importlib.import_module("llama_cpp")
         start = time.perf_counter()
         self.llama = library.Llama(
             model, n_ctx=context, n_batch=512, n_threads=threads, n_threads_batch=threads,
-            verbose=False,
+            n_gpu_layers=layers, verbose=False,
         )  # fmt: skip
         self.load_seconds = time.perf_counter() - start
 
@@ -112,10 +117,13 @@ def measure(
     ids = np.random.default_rng(0).integers(FIRST_ID, llm.config.vocabulary, prompt).tolist()
     _run(sides["luminal"], ids, 2)
     memory = {"held_bytes": llm.program.peak_bytes, "process_peak_bytes": process_peak()}
+    device = devices.find(devices.resolved(options.get("device", "auto")))
+    gpu = device if isinstance(device, Accelerator) else None
     reason = LlamaCpp.missing(model) if peers else "not asked for"
     if reason is None:
-        sides["llama.cpp"] = LlamaCpp(model, context, threads)
+        sides["llama.cpp"] = LlamaCpp(model, context, threads, -1 if gpu else 0)
     machine, elsewhere = measured(threads), Elsewhere()
+    bandwidth = 1e9 * copied(gpu, GIB)["GB/s"] if gpu else machine.bandwidth
     runs: dict[str, list[Run]] = {name: [] for name in sides}
     for side in sides.values():
         _run(side, ids, 2)  # warm
@@ -126,11 +134,11 @@ def measure(
     return {
         "model": model, "cpu": machine.cpu, "threads": threads, "prompt": prompt, "tokens": tokens,
         "rounds": rounds, "options": options, "step_bytes": read,
-        "read_gb_per_s": machine.bandwidth / 1e9, "busy_elsewhere": elsewhere.share(),
+        "read_gb_per_s": bandwidth / 1e9, "busy_elsewhere": elsewhere.share(),
         "without_llama_cpp": reason, **memory,
-        **asdict(_figures(sides["luminal"], runs["luminal"], prompt, read, machine.bandwidth)),
+        **asdict(_figures(sides["luminal"], runs["luminal"], prompt, read, bandwidth)),
         "peers": {
-            name: asdict(_figures(side, runs[name], prompt, read, machine.bandwidth))
+            name: asdict(_figures(side, runs[name], prompt, read, bandwidth))
             for name, side in sides.items() if name != "luminal"
         },
         "ratios": {

@@ -60,7 +60,8 @@ FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 @click.option("--prompt", type=click.IntRange(1), default=512, help="MODEL: tokens of the prompt.")
 @click.option("--tokens", type=click.IntRange(1), default=32, help="MODEL: tokens of the reply.")
 @click.option("--quant", default=None, help="MODEL: quantise on load: q8, q4, bf16, f16.")
-@click.option("--device", default=None, help="gpu: default: cuda, without a driver cuda:sim.")
+@click.option("--device", default=None, help="Default: gpu: cuda, without a driver cuda:sim; "
+              "MODEL: the fastest that is there.")  # fmt: skip
 @click.option("--compile", "compiled", is_flag=True, help="gpu: compile models of usual shapes for "
               "the --device (comma-separated, as cuda:sm_90a); run nothing.")  # fmt: skip
 @click.option("--list", "listed", is_flag=True, help="Print the names of the cases and stop.")
@@ -92,7 +93,8 @@ def bench(
                             precision or "f32", short, listed))  # fmt: skip
         if what not in KINDS:
             _language(what, threads or count(), rounds, peers, json_file, prompt, tokens,
-                      {"quant": quant, "precision": precision or "quantised"})  # fmt: skip
+                      {"quant": quant, "precision": precision or "quantised",
+                       "device": device or "auto"})  # fmt: skip
             return
         chosen = select(what, only, short)
         if listed:

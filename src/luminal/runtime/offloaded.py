@@ -205,7 +205,8 @@ class Offloaded(Copying):
         self._launches = {number: launch for launch in launches for number in launch.calls}
         lives = self._plan.lives(calls, persistent, launches)
         used = {m: life for m, life in lives.items() if m not in kept}
-        pool = [self._buffers.pop(m) for m in [*self._buffers] if self._is_free(m, kept)]
+        old = [m for m in self._buffers if self._plan.memories[m].kind == "temporary"]
+        pool = [self._buffers.pop(m) for m in old if m not in kept]
         free = list({id(buffer): buffer for buffer in pool}.values())
         for step in range(len(calls)):
             for memory in (m for m, life in used.items() if life[0] == step):
@@ -219,9 +220,6 @@ class Offloaded(Copying):
         for buffer in free:
             if not any(b is buffer for b in self._buffers.values()):
                 del self._bytes[id(buffer)]
-
-    def _is_free(self, memory: int, kept: Container[int]) -> bool:
-        return self._plan.memories[memory].kind == "temporary" and memory not in kept
 
     def run(self) -> None:
         self._write()
@@ -357,12 +355,15 @@ class Offloaded(Copying):
     def time_calls(self, repeat: int) -> list[tuple[str, float]]:
         """Seconds of each call of a run: the best of `repeat`, each of several behind each other,
         since the host takes longer to launch one than many a kernel takes."""
-        times: list[tuple[str, float]] = []
-        each = 1 if self._device.steady else QUEUED
+        each, times = 1 if self._device.steady else QUEUED, list[tuple[str, float]]()
+        states = {old: self._read(old) for old, _ in self._plan.in_place}  # others: after a run
         for number in tracked("timing call", list(self._now())):
             again = self._device.recorded(partial(self._calls, [number] * each))
             best = min(self._device.seconds(again) for _ in range(repeat)) / each
             times.append((self._plan.kernels[self._plan.calls[number].kernel].name, best))
+        for old, array in states.items():
+            if array.size:
+                self._device.write(self._buffers[old], array)
         return times
 
     def _calls(self, numbers: Sequence[int]) -> None:
