@@ -71,6 +71,7 @@ class Engine:
             for name, rules in self.rules.items() for number, rule in enumerate(rules)
         }  # fmt: skip
         self.looked: dict[tuple[str, int], list[int]] = {}  # by rule: rows that its atoms have seen
+        self.seen: dict[str, list[int]] = {}  # by family: the same of all tables
         self.fired: set[tuple[str, int]] = set()  # rules, by family and number
         self.call: dict[str, Callable[..., int]] = {}
 
@@ -110,6 +111,10 @@ class Engine:
 
     def _step(self, name: str, rules: list[Compiled]) -> None:
         self._repair()
+        ages = [len(table.changed) for table in self.tables_by_name.values()]
+        if ages == self.seen.get(name):
+            return
+        self.seen[name] = ages
         found = [self._matches(name, number, rule) for number, rule in enumerate(rules)]
         for number, (rule, matches) in enumerate(zip(rules, found)):
             if matches:
