@@ -15,7 +15,7 @@ from ...kernel.program import Parallel, Program, Tile, Val
 from .. import text
 from ..contract import Accelerator
 from ..text.helpers import helper
-from .prelude import COLUMNS, FUNCTIONS, LANES, text_of
+from .prelude import COLUMNS, FUNCTIONS, LANES, STREAMED, text_of
 
 PRODUCTS = {
     "mma_bf16": ml_dtypes.bfloat16, "mma_f16": np.float16, "mma_tf32": np.float32,
@@ -62,7 +62,7 @@ def checks(arch: str, seed: int = 0) -> Iterator[Check]:
     """Those that an architecture has."""
     rng = np.random.default_rng(seed)
     made = (*_products(rng), *_matrices(rng), _exchange(rng), _copy(rng), *_staged(rng),
-            *_conversions(rng))  # fmt: skip
+            *_streamed(rng), *_conversions(rng))  # fmt: skip
     yield from (check for check in made if check.runs_on(arch))
 
 
@@ -156,6 +156,26 @@ def _staged(rng: np.random.Generator) -> Iterator[Check]:
                 FUNCTIONS[name].specification(c, a, b),
             )  # fmt: skip
             yield replace(made, threads=128, shared=8192 + 128 * n)
+
+
+def _streamed(rng: np.random.Generator) -> Iterator[Check]:
+    """A product of what threads have with a tile that lies in shared memory, by eight warps."""
+    for made in (i for i in STREAMED if i.threads == 256):
+        name, dtype = made.function, made.first.numpy
+        a, b = (rng.standard_normal(count).astype(dtype) for count in (256 * 32, 4096))
+        c = rng.standard_normal((256, 32)).astype(np.float32)
+        given = a.view(np.uint32).reshape(256, 16), b.view(np.uint16)
+        check = _check(
+            name, "buffer<u32> A, buffer<u16> B, buffer<f32> C",
+            f"""buffer<u16> b = shared_part<u16>(0, 4096); u32 a[16]; f32 c[32];
+            for (int n = lane; n < 4096; n += 256) b[n] = (u16)B[n];
+            for (int n = 0; n < 16; n++) a[n] = A[lane * 16 + n];
+            for (int n = 0; n < 32; n++) c[n] = C[lane * 32 + n];
+            __syncthreads(); {name}(c, a, b);
+            for (int n = 0; n < 32; n++) C[lane * 32 + n] = c[n];""",
+            [name], [*given, c], FUNCTIONS[name].specification(c, *given),
+        )  # fmt: skip
+        yield replace(check, threads=256, shared=8192)
 
 
 def _exchange(rng: np.random.Generator) -> Check:

@@ -341,6 +341,9 @@ class _Walk:
             self.counted.staged += done * groups
             rows = made.rows + made.columns  # of its operands
             self.counted.requests += rows * made.collapse * made.first.bytes / REQUEST * groups
+        elif made.streamed:  # each warp reads all of it
+            size = made.columns * made.collapse * made.first.bytes
+            self.counted.requests += size / REQUEST * self.warps * self._times()
 
     def _compute(self, s: Instruction, out: Val) -> None:
         args, kept = [self._value(a) for a in s.args], self.known

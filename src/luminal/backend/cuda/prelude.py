@@ -36,12 +36,14 @@ GROUP, IN_GROUP = np.arange(LANES) // 4, np.arange(LANES) % 4
 @dataclass(frozen=True)
 class Function:
     """text: CUDA C++, where u32 and the like are known. specification: NumPy arrays of all lanes,
-    lanes first -> what it returns or leaves in its first argument. arch: the first that has it."""
+    lanes first -> what it returns or leaves in its first argument. arch: the first that has it.
+    needs: functions that it is made of, and nothing else: the simulator takes its text."""
 
     name: str
     text: str
     specification: Callable[..., Any]
     arch: str = "sm_80"
+    needs: tuple[str, ...] = ()
 
 
 # ---- what they mean
@@ -139,6 +141,19 @@ def staged_product(dtype: Any) -> Callable[..., np.ndarray]:
     return specification
 
 
+def streamed_product(dtype: Any, turned: bool) -> Callable[..., np.ndarray]:
+    """(c, a, b) -> c + A B: registers (threads, 32), and (threads, 16) of u32; the tile has 64 rows
+    of 64 elements, of the columns of B, or turned of B."""
+
+    def specification(c: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        out, first, _ = streamed_instruction("", bf16, len(c) // 128, turned).fragments
+        rows, tile = np.zeros((len(c) // 2, 64), c.dtype), unswizzled(b.view(dtype))
+        rows[first.places()] = elements(a, dtype).reshape(len(a), -1).astype(c.dtype)
+        return c + (rows @ (tile if turned else tile.T).astype(c.dtype))[out.places()]
+
+    return specification
+
+
 def unchanged(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
     """What waits or orders computes nothing: what it waits for is there afterwards."""
     return arrays
@@ -153,19 +168,43 @@ def unswizzled(tile: np.ndarray) -> np.ndarray:
 def staged_instruction(function: str, dtype: DType, down: int, columns: int) -> MatrixInstruction:
     """One of `FUNCTIONS`, by so many warpgroups below each other."""
     threads = 128 * down
-    sums = tuple((8 * h, 8 * j + e) for j in range(columns // 8) for h in (0, 1) for e in (0, 1))
-
-    def brought(rows: int) -> Fragment:
-        lines = range(0, rows, threads // 8)
-        elements = tuple((line, e) for line in lines for e in range(8))
-        return Fragment((8, threads // 8), (0, 1), (8, 0), elements)
-
-    c = Fragment((4, 8, 4, down), (0, 1, 16, 64), (2, 0, 0, 0), sums)
+    ways = _sums(down, columns), brought(64 * down, threads), brought(columns, threads)
     return MatrixInstruction(
         f"{function}_{down}", 64, dtype, dtype, f32, STAGED_CYCLES, rows=64 * down,
-        columns=columns, fragments=(c, brought(64 * down), brought(columns)),
-        part=f"{function}_1", function=function, staged=True,
+        columns=columns, fragments=ways, part=f"{function}_1", function=function, staged=True,
     )  # fmt: skip
+
+
+def streamed_instruction(
+    function: str, dtype: DType, down: int, turned: bool
+) -> MatrixInstruction:
+    """As `staged_instruction` with 64 columns, but for a, which lies as the sums do: it may have
+    been such a moment ago."""
+    threads, c = 128 * down, _sums(down, 64)
+    steps = ((8 * (r % 2), 16 * k + 8 * (r // 2)) for k in range(4) for r in range(4))
+    a = replace(c, elements=tuple((row, column + e) for row, column in steps for e in (0, 1)))
+    b = brought(64, threads)
+    if turned:
+        elements = tuple((e, line) for line, e in b.elements)
+        b = Fragment(b.digits, b.columns, b.rows, elements)
+    function += "_turned" * turned
+    return MatrixInstruction(
+        f"{function}_{down}", 64, dtype, dtype, f32, STAGED_CYCLES, rows=64 * down, columns=64,
+        fragments=(c, a, b), part=f"{function}_1", function=function, streamed=True, turned=turned,
+    )  # fmt: skip
+
+
+def _sums(down: int, columns: int) -> Fragment:
+    """Of so many warpgroups below each other."""
+    sums = tuple((8 * h, 8 * j + e) for j in range(columns // 8) for h in (0, 1) for e in (0, 1))
+    return Fragment((4, 8, 4, down), (0, 1, 16, 64), (2, 0, 0, 0), sums)
+
+
+def brought(rows: int, threads: int) -> Fragment:
+    """Which elements of a tile's rows each thread copies: 16 bytes side by side."""
+    lines = range(0, rows, threads // 8)
+    elements = tuple((line, e) for line in lines for e in range(8))
+    return Fragment((8, threads // 8), (0, 1), (8, 0), elements)
 
 
 def exchanged(values: np.ndarray, bit: int) -> np.ndarray:
@@ -251,6 +290,28 @@ def _staged(name: str, types: str, columns: int) -> str:
     )  # fmt: skip
 
 
+def _streamed(name: str, product: str, turned: bool) -> str:
+    """Of each 16 by 16 elements a load makes second operands of two products."""
+    (down, beside), end = "kn" if turned else "nk", "_turned" * turned
+    near, far = "lane / 8 % 2", "lane / 16"
+    rows, blocks = (near, far) if turned else (far, near)
+    return (
+        f"void {name}(f32 (&c)[32], const u32 (&a)[16], buffer<u16> b) {{\n"
+        f"  const i32 lane = threadIdx.x % 32, row = lane % 8, rows = 64 * (8 * ({rows}) + row);\n"
+        "  #pragma unroll\n  for (i32 k = 0; k < 4; k++) {\n"
+        "    const u32 first[4] = {a[4 * k], a[4 * k + 1], a[4 * k + 2], a[4 * k + 3]};\n"
+        "    #pragma unroll\n    for (i32 n = 0; n < 4; n++) {\n"
+        f"      const i32 block = 2 * {beside} + {blocks};\n      u32 r[4];\n"
+        f"      ldmatrix_4{end}(r, b + (rows + 8 * (block ^ row) + 1024 * {down}));\n"
+        "      #pragma unroll\n      for (i32 m = 0; m < 2; m++) {\n"
+        "        const i32 at = 8 * n + 4 * m;\n"
+        "        const u32 second[2] = {r[2 * m], r[2 * m + 1]};\n"
+        "        f32 sums[4] = {c[at], c[at + 1], c[at + 2], c[at + 3]};\n"
+        f"        {product}(sums, first, second);\n"
+        "        for (i32 e = 0; e < 4; e++) c[at + e] = sums[e]; } } } }"
+    )  # fmt: skip
+
+
 _EXCHANGE = """template <class T> __device__ inline T lane_xor(T value, int n)
 { return __shfl_xor_sync(0xffffffffu, value, n); }"""
 
@@ -278,6 +339,11 @@ def _functions() -> Iterable[Function]:
         for n in COLUMNS:
             name = f"wgmma_{types}_{n}"
             yield Function(name, _staged(name, types, n), staged_product(dtype), "sm_90a")
+        for turned in (False, True):
+            name, end = f"mma_{types}_rows" + "_turned" * turned, "_turned" * turned
+            made = _streamed(name, f"mma_{types}", turned)
+            needs = (f"mma_{types}", "ldmatrix_4" + end)
+            yield Function(name, made, streamed_product(dtype, turned), needs=needs)
     yield Function("copies_fence", _FENCE, unchanged, "sm_90a")
     yield Function("products_wait", _PRODUCTS_WAIT, unchanged, "sm_90a")
     yield Function("products_done", _PRODUCTS_DONE, unchanged, "sm_90a")
@@ -290,9 +356,19 @@ FUNCTIONS = {made.name: made for made in _functions()}
 
 def text_of(names: Iterable[str]) -> str:
     """The text of these functions, to stand before what calls them."""
-    made = [FUNCTIONS[name].text for name in names]
-    made = [m if m.startswith("template") else f"static __device__ inline {m}" for m in made]
-    return "\n".join(["#ifndef LUMINAL_SIMULATED", *made, "#endif", ""])
+    made = texts_of(names).values()
+    return "".join(made)
+
+
+def texts_of(names: Iterable[str]) -> dict[str, str]:
+    """By name, with those that they need before them."""
+    found = dict[str, str]()
+    for function in (FUNCTIONS[name] for name in names):
+        made, own = function.text, bool(function.needs)
+        made = made if made.startswith("template") else f"static __device__ inline {made}"
+        made = f"{made}\n" if own else f"#ifndef LUMINAL_SIMULATED\n{made}\n#endif\n"
+        found |= {**texts_of(function.needs), function.name: made}
+    return found
 
 
 CYCLES = 4.0  # of 32 products, whose operands come late: 2,048 in 6.5 at the most
@@ -309,16 +385,21 @@ STAGED = tuple(
     staged_instruction(f"wgmma_{dtype}_{columns}", dtype, down, columns)
     for dtype in (bf16, f16) for columns in COLUMNS for down in (1, 2)
 )  # fmt: skip
+STREAMED = tuple(
+    streamed_instruction(f"mma_{dtype}_rows", dtype, down, turned)
+    for dtype in (bf16, f16) for down in (2, 1) for turned in (False, True)
+)
 DIALECT = replace(
     text.CUDA,
     header=text.CUDA.header + text_of(["lane_xor"]),
-    matrices={i.part: (i.function, text_of([i.function])) for i in (*INSTRUCTIONS, *STAGED)},
+    matrices={i.part: (i.function, texts_of([i.function]))
+              for i in (*INSTRUCTIONS, *STAGED, *STREAMED)},
     staging={
-        op: (form, {name: text_of([name]) for name in re.findall(r"\w+_\w+", form)})
+        op: (form, texts_of(re.findall(r"\w+_\w+", form)))
         for op, form in (
             ("copy", "copy_16({to}, {source}, {bytes});"), ("commit", "copies_commit();"),
-            ("await", "copies_wait<{n}>(); copies_fence();"), ("settle", "products_wait<{n}>();"),
-            ("settled", "products_done({value});"),
+            ("await", "copies_wait<{n}>();"), ("fence", "copies_fence();"),
+            ("settle", "products_wait<{n}>();"), ("settled", "products_done({value});"),
         )
     },
 )  # fmt: skip
@@ -327,4 +408,4 @@ DIALECT = replace(
 def instructions_of(arch: str) -> tuple[MatrixInstruction, ...]:
     """Those that an architecture ("sm_90a") has."""
     had = int(arch.removeprefix("sm_").rstrip("af"))
-    return INSTRUCTIONS + STAGED * (arch == "sm_90a") if had >= 80 else ()
+    return INSTRUCTIONS + STREAMED + STAGED * (arch == "sm_90a") if had >= 80 else ()

@@ -66,7 +66,7 @@ class Dialect:
     barrier: str = ""
     exchange: str = ""
     shared: str = ""
-    matrices: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    matrices: Mapping[str, tuple[str, Mapping[str, str]]] = field(default_factory=dict)
     staging: Mapping[str, tuple[str, Mapping[str, str]]] = field(default_factory=dict)
     words: tuple[str, str] = ("", "")
     registers: int = 0
