@@ -11,7 +11,8 @@ import pytest
 from luminal import ops
 from luminal.backend import devices
 from luminal.backend.cuda import gpu, nvrtc
-from luminal.backend.cuda.simulator import Simulator, found_compiler
+from luminal.backend.cuda.matrices import instructions_of
+from luminal.backend.cuda.simulator import CUDA, Simulator, found_compiler
 from luminal.errors import VerifyError
 from luminal.graph import Graph
 from luminal.graph.dtype import DType, bf16, f16, f32, i64
@@ -45,16 +46,19 @@ def attention(size: int, dtype: DType = bf16) -> Graph:
     return graph
 
 
-@pytest.mark.parametrize("heads, kv_heads, width, causal, dtype, sizes", [
-    (4, 2, 64, True, bf16, [(270, 270), (1, 1), (17, 17)]),
-    (2, 2, 128, False, bf16, [(65, 400), (3, 64)]),
-    (1, 1, 80, False, f32, [(100, 37)]),
-    (2, 1, 128, True, f16, [(65, 65)]),
+@pytest.mark.parametrize("arch, heads, kv_heads, width, causal, dtype, sizes", [
+    ("sm_90a", 4, 2, 64, True, bf16, [(270, 270), (1, 1), (17, 17)]),
+    ("sm_80", 4, 2, 64, True, bf16, [(270, 270), (1, 1)]),
+    ("sm_90a", 2, 2, 128, False, bf16, [(65, 400), (3, 64)]),
+    ("sm_90a", 1, 1, 80, False, f32, [(100, 37)]),
+    ("sm_80", 2, 1, 128, True, f16, [(65, 65)]),
 ])  # fmt: skip
 def test_attention(
-    heads: int, kv_heads: int, width: int, causal: bool, dtype: DType, sizes: list[tuple[int, int]]
-) -> None:
-    devices.register("cuda races", lambda: Simulator(races=True))
+    arch: str, heads: int, kv_heads: int, width: int, causal: bool, dtype: DType,
+    sizes: list[tuple[int, int]],
+) -> None:  # fmt: skip
+    like = replace(CUDA, target=replace(CUDA.target, instructions=instructions_of(arch)))
+    devices.register("cuda races", lambda: Simulator(races=True, language=like))
     graph, rng = Graph(), np.random.default_rng(0)
     graph.dim("s", 1, 512)
     graph.dim("t", 1, 512)
@@ -64,6 +68,7 @@ def test_attention(
     y = ops.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True).output()
     rt = graph.compile("cuda races", precision="bf16", cache=False)
     assert any("mma_" in text for text in rt.sources().values())
+    assert arch == "sm_90a" or not any("wgmma_" in text for text in rt.sources().values())
     staged = any(tile.turns for kernel in rt.kernels for tile in kernel.program.tiles)
     assert staged is (width % 64 == 0 and dtype is bf16)  # keys and values are copied ahead
     for queries, keys in sizes:

@@ -16,8 +16,8 @@ import luminal
 from luminal import ops
 from luminal.backend import devices
 from luminal.backend.cuda import gpu, nvrtc
+from luminal.backend.cuda.matrices import STAGED
 from luminal.backend.cuda.model import predicted
-from luminal.backend.cuda.prelude import STAGED
 from luminal.backend.cuda.simulator import Simulator, found_compiler
 from luminal.errors import VerifyError, WrongResult
 from luminal.graph.dtype import bf16, f16

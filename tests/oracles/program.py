@@ -246,7 +246,7 @@ class _Run:
         if ins.op in ("store", "scatter", "scatter_at"):
             self.store(ins)
             return
-        if ins.op in ("settle", "fence"):
+        if ins.op == "settle":
             return
         if ins.op == "gemm":
             self.gemm(ins)

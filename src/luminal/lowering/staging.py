@@ -86,8 +86,6 @@ class _Staging:
             self.fill(loop, loads, tiles, integer(turn))
         outer, self.out = self.out, []
         self.emit("await", attrs=(self.ahead - 1,))
-        if under_way:
-            self.emit("fence")
         self.emit("barrier")
         self.fill(loop, loads, tiles, self.value("add", loop.var, integer(self.ahead)))
         slot = self.value("mod", loop.var, integer(self.stages))

@@ -42,7 +42,7 @@ from .shared_operands import Staged
 from .verify import LOADS, STORES, instructions, is_matrix, parted
 
 NONE: frozenset[str] = frozenset()
-PLAIN = ("barrier", "commit", "await", "fence", "settle")
+PLAIN = ("barrier", "commit", "await", "settle")
 
 
 def spread(program: Program, target: Target, ordered: frozenset[str] = NONE) -> Program:

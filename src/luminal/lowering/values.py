@@ -227,6 +227,8 @@ class Values:
         if place.collapsed:
             raise Illegal(f"no instruction computes {value.name} over {sorted(place.collapsed)}")
         operand = self.indexing.cast(self.evaluate(body, place), value.dtype)
+        if old.literal and float(old.name) == identity(op, value.dtype):
+            return self.indexing.expand(operand, old.lanes)
         return self.apply(COMBINE[op], [old, operand], value.dtype, place)
 
     def _multiply_add(self, old: Val, a: Expression, b: Expression, place: Place) -> Val | None:

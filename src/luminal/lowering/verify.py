@@ -256,7 +256,7 @@ SIGNATURES: dict[str, tuple[str, str, int]] = {  # result, operands, attributes
     "scatter": ("", "vpm?", -1),
     "gemm": ("", "pppnnnnnn", 2), "barrier": ("", "", 0), "exchange": ("v", "o", 1),
     "copy": ("v", "ppm?", -1), "commit": ("", "", 0), "await": ("", "", 1),
-    "fence": ("", "", 0), "settle": ("", "", 1), "settled": ("v", "o", 0),
+    "settle": ("", "", 1), "settled": ("v", "o", 0),
 }  # fmt: skip
 
 

@@ -15,7 +15,8 @@ from ...kernel.program import Parallel, Program, Tile, Val
 from .. import text
 from ..contract import Accelerator
 from ..text.helpers import helper
-from .prelude import COLUMNS, FUNCTIONS, LANES, STREAMED, text_of
+from .matrices import COLUMNS, STREAMED, STREAMED_BY_WGMMA
+from .prelude import FUNCTIONS, LANES, text_of
 
 PRODUCTS = {
     "mma_bf16": ml_dtypes.bfloat16, "mma_f16": np.float16, "mma_tf32": np.float32,
@@ -160,7 +161,7 @@ def _staged(rng: np.random.Generator) -> Iterator[Check]:
 
 def _streamed(rng: np.random.Generator) -> Iterator[Check]:
     """A product of what threads have with a tile that lies in shared memory, by eight warps."""
-    for made in (i for i in STREAMED if i.threads == 256):
+    for made in (i for i in (*STREAMED, *STREAMED_BY_WGMMA) if i.threads == 256):
         name, dtype = made.function, made.first.numpy
         a, b = (rng.standard_normal(count).astype(dtype) for count in (256 * 32, 4096))
         c = rng.standard_normal((256, 32)).astype(np.float32)
@@ -171,9 +172,9 @@ def _streamed(rng: np.random.Generator) -> Iterator[Check]:
             for (int n = lane; n < 4096; n += 256) b[n] = (u16)B[n];
             for (int n = 0; n < 16; n++) a[n] = A[lane * 16 + n];
             for (int n = 0; n < 32; n++) c[n] = C[lane * 32 + n];
-            __syncthreads(); {name}(c, a, b);
+            copies_fence(); __syncthreads(); {name}(c, a, b);
             for (int n = 0; n < 32; n++) C[lane * 32 + n] = c[n];""",
-            [name], [*given, c], FUNCTIONS[name].specification(c, *given),
+            [name, "copies_fence"], [*given, c], FUNCTIONS[name].specification(c, *given),
         )  # fmt: skip
         yield replace(check, threads=256, shared=8192)
 
@@ -197,6 +198,18 @@ def _conversions(rng: np.random.Generator) -> Iterator[Check]:
     wide[-2:] = np.inf, -np.inf
     with np.errstate(over="ignore"):
         f16, bf16 = (wide.astype(kind) for kind in (np.float16, ml_dtypes.bfloat16))
+    for op, function in (("max", np.maximum), ("min", np.minimum)):
+        pairs = np.stack([wide, np.roll(wide, 1)])
+        pairs[0, :LANES] = np.nan
+        wanted, own = function(*pairs), text.CUDA.native(f"{op}_f32", helper(f"{op}_f32")[0])
+        yield _check(
+            f"{op}_f32", "buffer<f32> X, buffer<u32> Y",
+            f"""for (int n = lane; n < {count}; n += 32) {{
+            const f32 y = {op}_f32(X[n], X[n + {count}]);
+            Y[n] = y != y ? 0x7fc00000u : bits_f32(y); }}""",
+            [], [pairs, np.zeros(count, np.uint32)], wanted.view(np.uint32),
+            f"{text.CUDA.function} {own}\n",
+        )  # fmt: skip
     for name, of, given, wanted in (
         ("f16_of_f32", "f32", wide, f16.view(np.uint16)),
         ("bf16_of_f32", "f32", wide, bf16.view(np.uint16)),
