@@ -178,10 +178,11 @@ def _sums(body: list[Statement]) -> None:
                           for v in (phi, end)}  # fmt: skip
             elif isinstance(s, Instruction) and s.out is not None:
                 kept = s.op in ("pack", "shuffle") and any(a.name in found for a in s.args)
+                kept = kept or (s.attrs == (1,) and bool(_tiles(s)))
                 found |= {s.out.name} if _staged(s) or kept else set()
     for s in statements(body):
         used = [a for a in s.args if a.name in found] if isinstance(s, Instruction) else []
         allowed = isinstance(s, Instruction) and (
-            s.op in ("pack", "shuffle", "settled") or _staged(s)
+            s.op in ("pack", "shuffle", "settled") or bool(_tiles(s))
         )
         require(not used or allowed, "sums are read that are under way")

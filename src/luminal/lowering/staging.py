@@ -9,7 +9,7 @@ Where an instruction is done when it ends, it is the tiles of turn k - 1 that ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
@@ -90,8 +90,10 @@ class _Staging:
         self.fill(loop, loads, tiles, self.value("add", loop.var, integer(self.ahead)))
         slot = self.value("mod", loop.var, integer(self.stages))
         places = dict(zip(operands, self.places(tiles, slot)))
+        chained = {a.out.name for a, b in pairwise(products) if a.out and a.out == b.args[0]}
+        chained -= used.union(row[2].name for row in loop.carried)
         for s in sorted(rest, key=lambda s: s in under_way):
-            self.out.append(self.multiplied(s, loads, places) if s in products else s)
+            self.out.append(self.multiplied(s, loads, places, chained) if s in products else s)
         if under_way:
             self.emit("settle", attrs=(len(under_way) - self.joined(under_way),))
         inner, self.out = self.out, outer
@@ -106,9 +108,11 @@ class _Staging:
         return s.args[self.own[s.op].tiles]
 
     def multiplied(
-        self, s: Instruction, loads: list[Instruction], places: Mapping[str, Val]
-    ) -> Instruction:
-        """A product of what lies in tiles, by the instruction for how it lies there."""
+        self, s: Instruction, loads: list[Instruction], places: Mapping[str, Val],
+        chained: Collection[str],
+    ) -> Instruction:  # fmt: skip
+        """A product of what lies in tiles, by the instruction for how it lies there. chained: sums
+        that the next product alone goes on with."""
         own, tiled = self.own[s.op], self.tiled(s)
         way = {name: strides(load, load.out.lanes)[-1] != 1
                for name, load in zip(places, loads) if load.out}  # fmt: skip
@@ -116,7 +120,8 @@ class _Staging:
                 and (i.first, i.rows, i.columns) == (own.first, own.rows, own.columns))  # fmt: skip
         kept = s.args[: len(s.args) - len(tiled)]
         args = (*kept, *(places[v.name] for v in tiled))
-        return replace(s, op=next(like, own).name, args=args)
+        on = own.streamed and s.out is not None and s.out.name in chained
+        return replace(s, op=next(like, own).name, args=args, attrs=(1,) * on)
 
     def fetched(self, loop: For, name: str) -> Instruction:
         """The load that makes an operand: rows of memory that nobody writes."""

@@ -241,7 +241,8 @@ class _Lanes(Staged):
             acc, second = (self.packed(held[i][n * each[i] : (n + 1) * each[i]], ins.args[i].dtype)
                            if ins.args[i].dtype else self.scalar(ins.args[i])
                            for i in (0, 2))  # fmt: skip
-            sums = self.emit(whole.part or ins.op, (acc, first, second), out.dtype, lanes=acc.lanes)
+            args = acc, first, second
+            sums = self.emit(whole.part or ins.op, args, out.dtype, ins.attrs, acc.lanes)
             made += (self.emit("shuffle", (sums, sums), out.dtype, (i,)) for i in range(sums.width))
         found = dict(zip(whole.fragments[0].elements, made, strict=True))
         return tuple(found[element] for element in whole.fragments[0].ordered.elements)

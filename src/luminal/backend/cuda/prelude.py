@@ -215,7 +215,7 @@ def _streamed(name: str, product: str, turned: bool) -> str:
     near, far = "lane / 8 % 2", "lane / 16"
     rows, blocks = (near, far) if turned else (far, near)
     return (
-        f"void {name}(f32 (&c)[32], const u32 (&a)[16], buffer<u16> b) {{\n"
+        f"void {name}(f32 (&c)[32], const u32 (&a)[16], buffer<u16> b, bool on = false) {{\n"
         f"  const i32 lane = threadIdx.x % 32, row = lane % 8, rows = 64 * (8 * ({rows}) + row);\n"
         "  #pragma unroll\n  for (i32 k = 0; k < 4; k++) {\n"
         "    const u32 first[4] = {a[4 * k], a[4 * k + 1], a[4 * k + 2], a[4 * k + 3]};\n"
@@ -232,8 +232,9 @@ def _streamed(name: str, product: str, turned: bool) -> str:
 
 
 def _streamed_by_wgmma(name: str, types: str, turned: bool) -> str:
-    """Four products along a row, or down 16 rows each, and the wait for them. 8 rows are 1024 bytes
-    along the columns, or along what is summed; nothing is wider than a row."""
+    """Four products along a row, or down 16 rows each, and the wait for them unless others go on.
+    8 rows are 1024 bytes along the columns, or along what is summed; nothing is wider than a row.
+    """
     c, out = (", ".join(form.format(n) for n in range(32)) for form in ('"+f"(c[{0}])', "%{0}"))
     steps = "\n".join(
         f'  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.{types}.{types} {{{out}}}, '
@@ -243,12 +244,12 @@ def _streamed_by_wgmma(name: str, types: str, turned: bool) -> str:
         for k in range(4)
     )  # fmt: skip
     return (
-        f"void {name}(f32 (&c)[32], const u32 (&a)[16], buffer<u16> b) {{\n"
+        f"void {name}(f32 (&c)[32], const u32 (&a)[16], buffer<u16> b, bool on = false) {{\n"
         f"  const u64 of_b = (u64)1 << 62 | (u64)64 << 32 | (u64){64 if turned else 1} << 16\n"
         "    | ((u32)__cvta_generic_to_shared(b) & 0x3ffff) >> 4;\n"
         '  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");\n' + steps +
         '\n  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");\n'
-        "  products_done(c); }"
+        "  if (!on) products_done(c); }"
     )  # fmt: skip
 
 

@@ -88,7 +88,8 @@ class Registers(Writer):
         function, texts = self.matrices[ins.op]
         self.functions |= texts
         made = self.copied(acc, out, indent)
-        self.lines.append(f"{indent}{function}({made}, {a}, {b});")
+        on = ", true" if ins.attrs else ""
+        self.lines.append(f"{indent}{function}({made}, {a}, {b}{on});")
 
     def at(self, position: Val, further: int = 0) -> str:
         """A pointer, of positions that may be the first."""

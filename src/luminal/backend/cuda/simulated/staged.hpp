@@ -125,8 +125,8 @@ template <bool turned, class K> inline void rows(float (&c)[32], const unsigned 
 }  // namespace simulator
 
 #define ROWS(name, kind) \
-  inline void wgmma_##name##_rows(float (&c)[32], const unsigned (&a)[16], buffer<unsigned short> b) { simulator::rows<false, simulator::kind>(c, a, b); } \
-  inline void wgmma_##name##_rows_turned(float (&c)[32], const unsigned (&a)[16], buffer<unsigned short> b) { simulator::rows<true, simulator::kind>(c, a, b); }
+  inline void wgmma_##name##_rows(float (&c)[32], const unsigned (&a)[16], buffer<unsigned short> b, bool = false) { simulator::rows<false, simulator::kind>(c, a, b); } \
+  inline void wgmma_##name##_rows_turned(float (&c)[32], const unsigned (&a)[16], buffer<unsigned short> b, bool = false) { simulator::rows<true, simulator::kind>(c, a, b); }
 ROWS(bf16, BF16) ROWS(f16, F16)
 #define STAGED(n) \
   inline void wgmma_bf16_##n(float (&c)[n / 2], buffer<unsigned short> a, buffer<unsigned short> b) { simulator::product(c, a, b, false); } \
