@@ -16,8 +16,8 @@ import luminal
 from luminal import ops
 from luminal.backend import devices
 from luminal.backend.cuda import gpu, nvrtc
+from luminal.backend.cuda.matrices import STAGED
 from luminal.backend.cuda.model import predicted
-from luminal.backend.cuda.prelude import STAGED
 from luminal.backend.cuda.simulator import Simulator, found_compiler
 from luminal.errors import VerifyError, WrongResult
 from luminal.graph.dtype import bf16, f16
@@ -84,6 +84,21 @@ def test_rows_of_run_time_number_and_an_epilogue() -> None:
         rt.run(s=size)
         a, b = (given.astype(np.float32) @ w.astype(np.float32).T for w in (gate, up))
         assert near(rt["y"], a / (1 + np.exp(-a)) * b + rest.astype(np.float32))
+
+
+@pytest.mark.parametrize("first, staged", [(64, True), (3, False)])
+def test_rows_within_longer_rows(first: int, staged: bool) -> None:
+    """They are copied where they begin at multiples of 16 bytes."""
+    graph = luminal.Graph()
+    x, w = (graph.tensor(shape, dtype=bf16, name=name)
+            for name, shape in (("x", (64, 512)), ("w", (64, 256))))  # fmt: skip
+    (x[:, first : first + 256] @ w.T).output("y")
+    rt = graph.compile("cuda races")
+    assert is_staged(rt.kernels[0].program) is staged
+    rt["x"], rt["w"] = given, weights = numbers(64, 512), numbers(64, 256)
+    rt.run()
+    part = given[:, first : first + 256].astype(np.float32)
+    assert near(rt["y"], part @ weights.astype(np.float32).T)
 
 
 def test_the_loop_program_says_the_same() -> None:

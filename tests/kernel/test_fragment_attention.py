@@ -13,7 +13,7 @@ from default_cases import attention
 from lower_cases import Case, arrays_of, cast, compare, read, schedule
 from oracles.program import interpret
 
-from luminal.backend.cuda.prelude import INSTRUCTIONS
+from luminal.backend.cuda.matrices import INSTRUCTIONS
 from luminal.backend.cuda.shape import group_target
 from luminal.backend.reference.kernels import evaluate
 from luminal.graph.dtype import DType, bf16, f16, f32

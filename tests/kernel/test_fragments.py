@@ -27,7 +27,7 @@ from lower_cases import (
 )
 from oracles.program import interpret
 
-from luminal.backend.cuda.prelude import INSTRUCTIONS
+from luminal.backend.cuda.matrices import INSTRUCTIONS
 from luminal.backend.cuda.shape import group_target
 from luminal.backend.reference.kernels import evaluate
 from luminal.errors import Illegal

@@ -65,7 +65,9 @@ class MatrixInstruction:
     stored there. together: so many of b's collapsed numbers lie side by side in these rows, then
     those of the next column. staged: a and b are tiles that the threads share, in rows of
     `collapse` elements (see `Tile.row`); their fragments say which elements a thread brings there.
-    The instruction is under way until it is waited for.
+    The instruction is under way until it is waited for. streamed: b alone is such a tile, a lies
+    among threads, and it is done when it ends. turned: rows of the tile run along b's columns, not
+    along what is collapsed.
     """
 
     name: str
@@ -84,6 +86,13 @@ class MatrixInstruction:
     registers: int = 0
     together: int = 0
     staged: bool = False
+    streamed: bool = False
+    turned: bool = False
+
+    @property
+    def tiles(self) -> slice:
+        """Which of its operands are tiles."""
+        return slice(1 if self.staged else 2 if self.streamed else 3, 3)
 
     @property
     def threads(self) -> int:

@@ -28,8 +28,10 @@ def check_arrivals(program: Program) -> None:
     tiles = {tile.name: tile for tile in program.tiles if tile.turns}
     if tiles:
         _sums(program.body)
+        loops = (s for s in statements(program.body) if isinstance(s, For))
+        counts = {s.count.name for s in loops if any(map(_event, statements(s.body)))}
         for unknown in SOME:
-            follower = _Follower(tiles, unknown)
+            follower = _Follower(tiles, dict.fromkeys(counts, unknown))
             follower.body(program.body)
             require(not follower.on_the_way(), "copies are on the way when a unit ends")
 
@@ -51,9 +53,9 @@ class _Part:
 
 
 class _Follower:
-    """unknown: how often a loop turns whose count is not known."""
+    """unknown: how often loops turn, by what counts them, where that is not known."""
 
-    def __init__(self, tiles: dict[str, Tile], unknown: int) -> None:
+    def __init__(self, tiles: dict[str, Tile], unknown: dict[str, int]) -> None:
         self.tiles, self.unknown = tiles, unknown
         self.parts: dict[tuple[str, int], _Part] = {}
         self.known: dict[str, int] = {}
@@ -76,8 +78,7 @@ class _Follower:
                 self.known[s.var.name] = 0
                 self.body(s.body)
             elif any(map(_event, statements(s.body))):
-                count = self.value(s.count)
-                for turn in self.turns(self.unknown if count is None else count):
+                for turn in self.turns(self.value(s.count) or 0):
                     self.known[s.var.name] = turn
                     self.body(s.body)
 
@@ -100,9 +101,9 @@ class _Follower:
             self.barrier()
         elif s.op in ("settle", "settled"):
             self.settled = self.products - (s.attrs[0] if s.attrs else 0)
-        elif _staged(s):
-            self.products += 1
-            for place in s.args[1:]:
+        elif tiles := _tiles(s):
+            self.products += _staged(s)
+            for place in tiles:
                 self.read(self.part(place))
         elif s.out is not None:
             self.compute(s, s.out)
@@ -137,7 +138,8 @@ class _Follower:
     def value(self, val: Val) -> int | None:
         if val.literal:
             return int(val.name)
-        return 0 if val.name.startswith("%p_") else self.known.get(val.name)
+        found = 0 if val.name.startswith("%p_") else self.known.get(val.name)
+        return self.unknown.get(val.name) if found is None else found
 
     def compute(self, s: Instruction, out: Val) -> None:
         dtype = out.dtype or i64
@@ -150,13 +152,19 @@ class _Follower:
             self.known[out.name] = int(compute(op, dtype, *numbers))
 
 
+def _tiles(s: Instruction) -> list[Val]:
+    """Positions of what a matrix instruction takes from tiles."""
+    made = s.out is not None and s.out.dtype is not None and s.op != "copy" and len(s.args) == 3
+    return [a for a in s.args[1:] if a.dtype is None] if made and s.args[2].dtype is None else []
+
+
 def _staged(s: Instruction) -> bool:
-    made = s.out is not None and s.out.dtype is not None
-    return made and len(s.args) == 3 and [a.dtype for a in s.args[1:]] == [None, None]
+    """It is under way when it ends."""
+    return len(_tiles(s)) == 2
 
 
 def _event(s: Statement) -> bool:
-    return isinstance(s, Instruction) and (s.op in EVENTS or _staged(s))
+    return isinstance(s, Instruction) and (s.op in EVENTS or bool(_tiles(s)))
 
 
 def _sums(body: list[Statement]) -> None:
@@ -170,10 +178,11 @@ def _sums(body: list[Statement]) -> None:
                           for v in (phi, end)}  # fmt: skip
             elif isinstance(s, Instruction) and s.out is not None:
                 kept = s.op in ("pack", "shuffle") and any(a.name in found for a in s.args)
+                kept = kept or (s.attrs == (1,) and bool(_tiles(s)))
                 found |= {s.out.name} if _staged(s) or kept else set()
     for s in statements(body):
         used = [a for a in s.args if a.name in found] if isinstance(s, Instruction) else []
         allowed = isinstance(s, Instruction) and (
-            s.op in ("pack", "shuffle", "settled") or _staged(s)
+            s.op in ("pack", "shuffle", "settled") or bool(_tiles(s))
         )
         require(not used or allowed, "sums are read that are under way")

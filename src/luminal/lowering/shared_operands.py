@@ -85,13 +85,15 @@ class Staged(Owners):
         masks = self.row(ins.args[2], way) if len(ins.args) > 2 else ()
         where, further = self.along(ins, out.lanes, way)
         begin, each = self.moved(source, where), 16 // out.dtype.bytes
-        (row, rows), (column, _) = (self.places(lane, out.lanes, way) for lane in out.lanes)
-        size = out.lanes[1][1]
+        side_by_side = strides(ins, out.lanes).index(1)
+        lanes = out.lanes[1 - side_by_side], out.lanes[side_by_side]
+        (row, rows), (column, columns) = (self.places(lane, out.lanes, way) for lane in lanes)
+        size = lanes[1][1]
         block = self.once("xor", self.once("floor_div", column, each), self.once("mod", row, 8))
         place = self.once("add", self.once("mul", row, size), self.once("mul", block, each))
         to, aligned = self.moved(tile, place), self.multiples.of(begin)
         for n, at in enumerate(further):
-            if n % each:
+            if columns[n]:
                 continue
             if gcd(aligned, at) % each or rows[n] % 8:
                 raise Illegal(f"{source.memory} is not copied by 16 bytes")

@@ -4,11 +4,12 @@ few turns before the loop comes to them, into one of several parts of a tile in 
 In turn k the copies of turn k are awaited, and behind a barrier all threads see them. The same
 barrier says that every thread has settled what it multiplied in turn k - 2: the tiles of that turn
 are filled again. What is multiplied in turn k is under way until turn k + 1 has begun its own.
+Where an instruction is done when it ends, it is the tiles of turn k - 1 that are filled again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
@@ -26,14 +27,12 @@ READ = 2  # tiles that may be read in a turn: its own, and that of the turn befo
 def staged(program: Program, target: Target, stages: int) -> Program:
     """The program with copies for its staged instructions, `stages` turns of their loop in tiles.
     Raises Illegal for operands that are not rows of memory."""
-    own = {i.name: i for i in target.instructions if i.staged}
+    own = {i.name: i for i in target.instructions if i.staged or i.streamed}
     if not any(s.op in own for s in instructions(program.body)):
         return program
-    if stages <= READ:
-        raise Illegal(f"{stages} stages for copies ahead of what is read")
     made = _Staging(program, own, stages)
     body = made.body(program.body)
-    if any(s.op in own and s.args[1].dtype for s in instructions(body)):
+    if any(s.op in own and s.args[2].dtype for s in instructions(body)):
         raise Illegal("a staged instruction stands outside of a loop")
     return replace(program, body=body, tiles=(*made.tiles.values(), *program.tiles))
 
@@ -42,7 +41,7 @@ class _Staging:
     def __init__(
         self, program: Program, own: Mapping[str, MatrixInstruction], stages: int
     ) -> None:
-        self.own, self.stages, self.ahead = own, stages, stages - READ
+        self.own, self.stages, self.ahead = own, stages, 0
         self.written = {s.args[1].memory for s in instructions(program.body) if s.op in STORES}
         self.tiles: dict[tuple[int, int], Tile] = {}
         self.made = 0
@@ -65,11 +64,21 @@ class _Staging:
     def loop(self, loop: For) -> None:
         """Copies of the first turns, the loop, and what is still under way behind it."""
         products = [s for s in loop.body if isinstance(s, Instruction) and s.op in self.own]
-        operands = list(dict.fromkeys(v.name for s in products for v in s.args[1:]))
+        under_way = [s for s in products if self.own[s.op].staged]
+        self.ahead = self.stages - (READ if under_way else 1)
+        if self.ahead < 1:
+            raise Illegal(f"{self.stages} stages for copies ahead of what is read")
+        operands = list(dict.fromkeys(v.name for s in products for v in self.tiled(s)))
         loads = [self.fetched(loop, name) for name in operands]
-        used = [v.name for s in instructions(loop.body) if s not in products for v in s.args]
-        running = {v.name for s in products for v in (s.args[0], s.out) if v and not v.literal}
-        if not running.union(operands).isdisjoint(used):
+        made = {s.out.name: s for s in loop.body if isinstance(s, Instruction) and s.out}
+        chosen = {made[name].args[1].name for name in operands if made[name].op == "select"}
+        brought = chosen.union(operands)
+        rest = [s for s in loop.body if not any(s is made[name] for name in brought)]
+        others = (s for s in instructions(rest) if s not in products)
+        running = {v.name for s in under_way for v in (s.args[0], s.out) if v and not v.literal}
+        taken = {v.name for s in products for v in s.args if v not in self.tiled(s)}
+        used = {v.name for s in others for v in s.args}
+        if not used.isdisjoint(running | brought) or not taken.isdisjoint(brought):
             raise Illegal("something else is done with what a staged instruction multiplies")
         tiles = self.allotted(products, dict(zip(operands, loads)))
         self.emit("barrier")  # what stood in these tiles has been read
@@ -81,11 +90,12 @@ class _Staging:
         self.fill(loop, loads, tiles, self.value("add", loop.var, integer(self.ahead)))
         slot = self.value("mod", loop.var, integer(self.stages))
         places = dict(zip(operands, self.places(tiles, slot)))
-        self.out += (s for s in loop.body if s not in loads and s not in products)
-        for s in products:
-            args = (s.args[0], *(places[v.name] for v in s.args[1:]))
-            self.out.append(replace(s, args=args))
-        self.emit("settle", attrs=(len(products) - self.joined(products),))
+        chained = {a.out.name for a, b in pairwise(products) if a.out and a.out == b.args[0]}
+        chained -= used.union(row[2].name for row in loop.carried)
+        for s in sorted(rest, key=lambda s: s in under_way):
+            self.out.append(self.multiplied(s, loads, places, chained) if s in products else s)
+        if under_way:
+            self.emit("settle", attrs=(len(under_way) - self.joined(under_way),))
         inner, self.out = self.out, outer
         ends = [(row, self.fresh(row[3])) for row in loop.carried if row[2].name in running]
         rows = {id(row): (*row[:3], end) for row, end in ends}
@@ -93,15 +103,39 @@ class _Staging:
         self.out.append(replace(loop, body=inner, carried=carried))
         self.out += [Instruction(row[3], "settled", (end,)) for row, end in ends]
 
+    def tiled(self, s: Instruction) -> tuple[Val, ...]:
+        """Its operands that are tiles."""
+        return s.args[self.own[s.op].tiles]
+
+    def multiplied(
+        self, s: Instruction, loads: list[Instruction], places: Mapping[str, Val],
+        chained: Collection[str],
+    ) -> Instruction:  # fmt: skip
+        """A product of what lies in tiles, by the instruction for how it lies there. chained: sums
+        that the next product alone goes on with."""
+        own, tiled = self.own[s.op], self.tiled(s)
+        way = {name: strides(load, load.out.lanes)[-1] != 1
+               for name, load in zip(places, loads) if load.out}  # fmt: skip
+        like = (i for i in self.own.values() if way[tiled[-1].name] and i.turned
+                and (i.first, i.rows, i.columns) == (own.first, own.rows, own.columns))  # fmt: skip
+        kept = s.args[: len(s.args) - len(tiled)]
+        args = (*kept, *(places[v.name] for v in tiled))
+        on = own.streamed and s.out is not None and s.out.name in chained
+        return replace(s, op=next(like, own).name, args=args, attrs=(1,) * on)
+
     def fetched(self, loop: For, name: str) -> Instruction:
         """The load that makes an operand: rows of memory that nobody writes."""
         made = {s.out.name: s for s in loop.body if isinstance(s, Instruction) and s.out}
-        load = made.get(name)
+        load, masks = made.get(name), list[Val]()
+        if load and load.op == "select" and load.args[2].literal and not float(load.args[2].name):
+            masks, load = [load.args[0]], made.get(load.args[1].name)
         if load is None or load.out is None or load.op not in ("load", "gather"):
             raise Illegal("an operand of a staged instruction is not loaded in its loop")
-        if load.args[0].memory in self.written or strides(load, load.out.lanes)[-1] != 1:
+        if load.args[0].memory in self.written or 1 not in strides(load, load.out.lanes):
             raise Illegal(f"{load.args[0].memory} is not copied in rows")
-        return load
+        if load.args[1:] not in ((), tuple(masks)) and masks:
+            raise Illegal(f"{load.args[0].memory} is copied under two conditions")
+        return replace(load, out=made[name].out, args=(load.args[0], *masks)) if masks else load
 
     def joined(self, products: list[Instruction]) -> int:
         """How many of them are executed with the one before (see `Staged.beside`)."""
@@ -117,9 +151,10 @@ class _Staging:
         first operand lies side by side. All loops use the same tiles."""
         bundles: dict[str, list[str]] = {}
         for s in products:
-            a, b = (v.name for v in s.args[1:])
-            bundles.setdefault(a, [a])
-            bundles.setdefault(f"by {a}", []).append(b)
+            *first, b = (v.name for v in self.tiled(s))
+            for a in first:
+                bundles.setdefault(a, [a])
+            bundles.setdefault(f"by {first or b}", []).append(b)
         found: dict[str, tuple[Tile, int]] = {}
         for number, names in enumerate(bundles.values()):
             outs = [loads[name].out for name in dict.fromkeys(names) if name not in found]
@@ -127,7 +162,7 @@ class _Staging:
             if not outs or outs[0] is None or outs[0].dtype is None:
                 continue
             name, width = f"stage {number} of {sum(widths)}", sum(widths)
-            row = outs[0].lanes[-1][1]
+            row = outs[0].lanes[strides(loads[names[0]], outs[0].lanes).index(1)][1]
             made = Tile(name, outs[0].dtype, self.stages * width, row=row, turns=self.stages)
             made = self.tiles.setdefault((number, width), made)
             ends = accumulate(widths, initial=0)

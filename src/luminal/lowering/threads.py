@@ -233,13 +233,16 @@ class _Lanes(Staged):
     def matrix(self, ins: Instruction, out: Val) -> Row:
         """Executed by all threads together, each with its elements in registers."""
         whole = self.matrices[ins.op]
-        held = [self.elements(val, fragment) for val, fragment in zip(ins.args, whole.fragments)]
+        held = [self.elements(val, fragment) for val, fragment in zip(ins.args, whole.fragments)
+                if val.dtype]  # fmt: skip
         each = [len(f.elements) for f in self.matrices[whole.part or whole.name].fragments]
         first, made = self.packed(held[1], ins.args[1].dtype), list[Val]()
         for n in range(len(held[0]) // each[0]):
             acc, second = (self.packed(held[i][n * each[i] : (n + 1) * each[i]], ins.args[i].dtype)
+                           if ins.args[i].dtype else self.scalar(ins.args[i])
                            for i in (0, 2))  # fmt: skip
-            sums = self.emit(whole.part or ins.op, (acc, first, second), out.dtype, lanes=acc.lanes)
+            args = acc, first, second
+            sums = self.emit(whole.part or ins.op, args, out.dtype, ins.attrs, acc.lanes)
             made += (self.emit("shuffle", (sums, sums), out.dtype, (i,)) for i in range(sums.width))
         found = dict(zip(whole.fragments[0].elements, made, strict=True))
         return tuple(found[element] for element in whole.fragments[0].ordered.elements)

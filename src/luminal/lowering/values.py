@@ -227,6 +227,8 @@ class Values:
         if place.collapsed:
             raise Illegal(f"no instruction computes {value.name} over {sorted(place.collapsed)}")
         operand = self.indexing.cast(self.evaluate(body, place), value.dtype)
+        if old.literal and float(old.name) == identity(op, value.dtype):
+            return self.indexing.expand(operand, old.lanes)
         return self.apply(COMBINE[op], [old, operand], value.dtype, place)
 
     def _multiply_add(self, old: Val, a: Expression, b: Expression, place: Place) -> Val | None:
@@ -245,7 +247,9 @@ class Values:
                 continue
             for x, y in ((a, b), (b, a)):
                 found = operands(instruction, x, y, self.values)
-                if found is not None and self._in_order(instruction, old, found[1], place):
+                if found is None or not _lie(instruction, found):
+                    continue
+                if self._in_order(instruction, old, found[1], place):
                     return self._matrix(instruction, old, found, place)
         return None
 
@@ -279,6 +283,13 @@ class Values:
                 raise Illegal(f"an operand of {instruction.name} has rows and columns")
             pair[number] = self.indexing.expand(value, lanes + swallowed)
         return self.build.emit(instruction.name, (old, *pair), old.dtype, old.lanes)
+
+
+def _lie(instruction: MatrixInstruction, factors: Sequence[Expression]) -> bool:
+    """Those that an instruction takes from tiles are read from memory, the other one is not."""
+    loads = sum(isinstance(e, Load) for e in factors)
+    return not instruction.turned and loads in ((2,) if instruction.staged else
+                                                (1,) if instruction.streamed else (0, 1, 2))
 
 
 def _is_identity(expression: Expression, op: str) -> bool:

@@ -208,8 +208,9 @@ def _multiplied(ins: Instruction, threads: int | None) -> bool:
     """The operands of a matrix instruction have the lanes of its result and collapsed ones; or one
     has its rows, the other its columns; or all are registers of a thread."""
     lanes, (a, b) = _out(ins).lanes, ins.args[1:]
-    if a.dtype is None:
-        return b.dtype is None and len(lanes) == (1 if threads else 2)
+    if b.dtype is None:
+        rows = a.dtype is None or threads or a.lanes[:1] == lanes[:1]
+        return bool(rows) and len(lanes) == (1 if threads else 2)
     if threads:
         return len(lanes) == len(a.lanes) == len(b.lanes) == 1
     if a.lanes[: len(lanes)] == b.lanes[: len(lanes)] == lanes:

@@ -67,5 +67,5 @@ class CostModel:
         return max([widened] + [
             i.collapse / i.cycles for i in self.instructions
             if i.accumulator == total and {i.first, i.second} == {first, second}
-            and (i.rows == 1 or matrices) and (lie or not i.staged)
+            and (i.rows == 1 or matrices) and (lie or not i.staged) and not i.streamed
         ])  # fmt: skip

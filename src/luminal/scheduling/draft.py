@@ -34,6 +34,7 @@ class Draft:
         self.layouts: dict[str, Layout] = {}
         self.tails: dict[str, str] = {}
         self.axes: dict[str, tuple[str, ...]] = {}  # value -> its axes, lane last
+        self.stages = 0  # of a stream
         self.ends: dict[str, tuple[Index | None, Index | None]] = {}  # of axes, for all values
 
     def finish(self) -> tuple[Kernel, Schedule]:
@@ -44,7 +45,7 @@ class Draft:
         )
         schedule = Schedule(
             self.paths, self.layouts, self.homes, self.tails, max(16, self.target.registers + 8),
-            stages=self._stages(),
+            stages=self.stages or self._stages(),
         )
         return replace(self.facts.kernel, values=values), schedule
 

@@ -9,28 +9,35 @@ the first operand of the next product does.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 
 from ..kernel.kernel import Apply, Expression, Load, Read, Value, walk
 from ..kernel.schedule import Loop
 from . import instructions
 from .draft import Draft
 from .outline import Outline, shared_out, stream_of
+from .tile import Pair
 
 BLOCKS = (64, 32, 16)  # positions of a stream at a time
 HELD = 130  # registers of a thread that may hold sums, scores and what is multiplied again
+HELD_BY_TILES = 150  # the same where operands come from tiles
+TOGETHER = 128  # rows of a unit that keeps a multiprocessor busy
 MADE = 12  # registers that it takes to make an operand of what is loaded
 
 
 @dataclass(frozen=True)
 class Matrices:
     """stream: the axis of an online reduction, `block` positions at a time. rows: the axis of the
-    rows of all its matrices. wide: how much of each axis a matrix has."""
+    rows of all its matrices. wide: how much of each axis a matrix has. stages: blocks for which
+    there are tiles, into which operands are copied ahead; 0: each thread loads what it multiplies.
+    """
 
     stream: str
     block: int
     rows: str
     wide: dict[str, int]
+    stages: int = 0
 
 
 def matrices(found: Outline) -> Matrices | None:
@@ -43,9 +50,10 @@ def matrices(found: Outline) -> Matrices | None:
         return None
     rows = [a for a in found.common if all(_column(found, v, a) for v in sums)]
     for row in sorted(rows, key=lambda a: -found.size[a]):
-        made = _sized(found, sums, row, stream)
-        if made and all(_fits(found, v, made) for v in found.values):
-            return made
+        for known in (_streamed(found, sums, row), [_plain(found, v) for v in sums]):
+            made = _sized(found, sums, known, row, stream)
+            if made and all(_fits(found, v, made) for v in found.values):
+                return made
     return None
 
 
@@ -61,11 +69,30 @@ def _column(found: Outline, v: Value, row: str) -> str | None:
     return next((a for a in columns if instructions.apart(found.facts, v, row, a)), None)
 
 
-def _sized(found: Outline, sums: list[Value], row: str, stream: str) -> Matrices | None:
-    """The largest matrices for which registers suffice."""
-    pairs = {pair for v in sums for pair in instructions.matrices(found.facts, v)}
+def _plain(found: Outline, v: Value) -> list[Pair]:
+    return instructions.matrices(found.facts, v)
+
+
+def _streamed(found: Outline, sums: list[Value], row: str) -> list[list[Pair]]:
+    """Instructions that take what the stream brings from tiles, with as many rows for each unit as
+    leave one for each multiprocessor."""
+    cores = found.target.threads // found.target.busy
+    others = prod(found.size[a] for a in shared_out(found, row))
+    made = [instructions.streamed(found.facts, v, row, str(_column(found, v, row))) for v in sums]
+    rows = sorted({i.rows for known in made for i, _ in known}, reverse=True)
+    many = [n for n in rows if others * -(-found.size[row] // n) >= cores] or rows[-1:]
+    unit = found.facts.decisions.number("rows", many[0], rows) if rows else 0
+    return [[(i, axis) for i, axis in known if i.rows == unit] for known in made]
+
+
+def _sized(
+    found: Outline, sums: list[Value], known: list[list[Pair]], row: str, stream: str
+) -> Matrices | None:
+    """The largest matrices for which registers suffice. known: instructions for each sum."""
+    pairs = {pair for each in known for pair in each}
     deep = {axis: i.collapse for i, axis in pairs}
-    for unit in sorted({i.rows for i, _ in pairs}, reverse=True):
+    whole = all(a == stream or found.size[a] % n == 0 for a, n in deep.items())
+    for unit in sorted({i.rows for i, _ in pairs}, reverse=True) if all(known) and whole else ():
         kinds = {i for i, _ in pairs if i.rows == unit}
         same = {i.fragments[1].ordered for i in kinds} & {i.fragments[0].ordered for i in kinds}
         kinds = {i for i in kinds if i.fragments[1].ordered in same}
@@ -77,13 +104,27 @@ def _sized(found: Outline, sums: list[Value], row: str, stream: str) -> Matrices
                                 or column == stream), default=0)  # fmt: skip
         if not all(wide.values()) or 2 * found.size[row] <= unit:
             continue
+        tiled = next(i for i in kinds).streamed
         each = unit / next(i.threads for i in kinds)
         kept = (found.size[a] / (1 + (a in deep)) for a in wide if a not in (row, stream))
         held = each * sum(kept) + MADE * sum(_made(found, v) for v in sums)
-        for block in BLOCKS:
-            if held + 1.5 * each * block <= HELD:
-                return Matrices(stream, block, row, wide)
+        for block in (n for n in BLOCKS if n >= wide[stream]):
+            if held + 1.5 * each * block <= (HELD_BY_TILES if tiled else HELD):
+                made = Matrices(stream, block, row, wide)
+                return _staged(found, made, unit) if tiled else made
     return None
+
+
+def _staged(found: Outline, made: Matrices, unit: int) -> Matrices | None:
+    """With tiles for as many blocks as there is room for."""
+    beside = [a for a in made.wide if a not in (made.rows, made.stream)]
+    turn = 2 * made.block * sum(found.size[a] for a in beside)
+    room = found.target.staging // (2 if unit < TOGETHER else 1)
+    most, facts = min(instructions.STAGES, room // turn), found.facts
+    if 2 * made.block > found.size[made.stream] and facts.static[made.stream]:
+        return None
+    stages = facts.decisions.number("stages", most, (0, *range(2, most + 1)))
+    return replace(made, stages=stages) if stages > 1 else None
 
 
 def _made(found: Outline, v: Value) -> bool:
@@ -127,6 +168,7 @@ def matrix_frame(draft: Draft, made: Matrices) -> None:
     """Units of rows, and in them a loop over blocks of the stream."""
     found, rows = draft.found, made.rows
     draft.tails[made.stream] = "guard"  # two loops would hold twice the addresses
+    draft.stages = made.stages
     running = set[str]().union(*(v.reads(so_far=True) for v in found.values))
     ends = {v.domain.get(made.stream) for v in found.values if v.name in running}
     if len(ends) == 1 and (end := ends.pop()) is not None:

@@ -44,7 +44,7 @@ def matrices(facts: Facts, value: Value) -> list[Pair]:
         ]  # fmt: skip
     like, axis = found
     return [
-        (i, axis) for i in facts.target.instructions if i.rows > 1 and not i.staged
+        (i, axis) for i in facts.target.instructions if i.rows > 1 and i.tiles.start == 3
         and (i.first, i.second, i.collapse) == (like.first, like.second, like.collapse)
     ]  # fmt: skip
 
@@ -60,6 +60,22 @@ def staged(facts: Facts, value: Value) -> list[Pair]:
         (i, axis) for i in facts.target.instructions
         if i.staged and (i.first, i.second) == (like.first, like.second) and fits
         and _whole(facts, i, axis) and facts.size[axis] >= STAGES * i.collapse
+    ]  # fmt: skip
+
+
+def streamed(facts: Facts, value: Value, row: str, column: str) -> list[Pair]:
+    """As `staged`, for instructions that take the factor with the rows from where it was made, and
+    rows of the other one, along what is summed or along the columns, from a tile."""
+    found, axis = pair(facts, value), value.over[-1]
+    sides = taken(facts, value, found[0], row) if found and found[0].rows > 1 else None
+    if not (found and sides and isinstance(sides[1], Load)) or len(value.over) > 1:
+        return []
+    kept = sides[1].buffer not in facts.kernel.outputs
+    lie = [_in_rows(facts, sides[1], a) for a in (axis, column)]
+    return [
+        (i, axis) for i in facts.target.instructions
+        if i.streamed and kept and lie[i.turned] and not facts.access(sides[1]).packable
+        and (i.first, i.second) == (found[0].first, found[0].second)
     ]  # fmt: skip
 
 
@@ -104,7 +120,7 @@ def _multiplying(facts: Facts, value: Value) -> Iterator[MatrixInstruction]:
     """Those that multiply what the value multiplies, wherever that lies."""
     for i in facts.target.instructions if value.factors else ():
         collapses = i.collapse > 1 and i.accumulator is value.dtype
-        if collapses and not i.registers and not i.staged and either(facts, value, i):
+        if collapses and not i.registers and i.tiles.start == 3 and either(facts, value, i):
             yield i
 
 
@@ -134,7 +150,8 @@ def _together(facts: Facts, value: Value, side: Expression, axis: str) -> bool:
 
 def _in_rows(facts: Facts, e: Load, axis: str) -> bool:
     """Its rows run along an axis, and begin at multiples of 16 bytes."""
-    buffer, plain = facts.buffers[e.buffer], not e.slots and e.index[-1] == Index.of(axis)
+    buffer, each, rest = facts.buffers[e.buffer], 16 // e.dtype.bytes, e.index[-1] - Index.of(axis)
+    plain = not e.slots and axis not in rest.names() and all(n % each == 0 for _, n in rest.terms)
     if plain and not buffer.layout and not facts.access(e).packable:
         row, above = buffer.shape[-1], names_of(e.index[:-1])
         return row.is_constant and row.constant * e.dtype.bytes % 16 == 0 and axis not in above

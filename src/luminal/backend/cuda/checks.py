@@ -15,7 +15,8 @@ from ...kernel.program import Parallel, Program, Tile, Val
 from .. import text
 from ..contract import Accelerator
 from ..text.helpers import helper
-from .prelude import COLUMNS, FUNCTIONS, LANES, text_of
+from .matrices import COLUMNS, STREAMED, STREAMED_BY_WGMMA
+from .prelude import FUNCTIONS, LANES, text_of
 
 PRODUCTS = {
     "mma_bf16": ml_dtypes.bfloat16, "mma_f16": np.float16, "mma_tf32": np.float32,
@@ -62,7 +63,7 @@ def checks(arch: str, seed: int = 0) -> Iterator[Check]:
     """Those that an architecture has."""
     rng = np.random.default_rng(seed)
     made = (*_products(rng), *_matrices(rng), _exchange(rng), _copy(rng), *_staged(rng),
-            *_conversions(rng))  # fmt: skip
+            *_streamed(rng), *_conversions(rng))  # fmt: skip
     yield from (check for check in made if check.runs_on(arch))
 
 
@@ -158,6 +159,26 @@ def _staged(rng: np.random.Generator) -> Iterator[Check]:
             yield replace(made, threads=128, shared=8192 + 128 * n)
 
 
+def _streamed(rng: np.random.Generator) -> Iterator[Check]:
+    """A product of what threads have with a tile that lies in shared memory, by eight warps."""
+    for made in (i for i in (*STREAMED, *STREAMED_BY_WGMMA) if i.threads == 256):
+        name, dtype = made.function, made.first.numpy
+        a, b = (rng.standard_normal(count).astype(dtype) for count in (256 * 32, 4096))
+        c = rng.standard_normal((256, 32)).astype(np.float32)
+        given = a.view(np.uint32).reshape(256, 16), b.view(np.uint16)
+        check = _check(
+            name, "buffer<u32> A, buffer<u16> B, buffer<f32> C",
+            f"""buffer<u16> b = shared_part<u16>(0, 4096); u32 a[16]; f32 c[32];
+            for (int n = lane; n < 4096; n += 256) b[n] = (u16)B[n];
+            for (int n = 0; n < 16; n++) a[n] = A[lane * 16 + n];
+            for (int n = 0; n < 32; n++) c[n] = C[lane * 32 + n];
+            copies_fence(); __syncthreads(); {name}(c, a, b);
+            for (int n = 0; n < 32; n++) C[lane * 32 + n] = c[n];""",
+            [name, "copies_fence"], [*given, c], FUNCTIONS[name].specification(c, *given),
+        )  # fmt: skip
+        yield replace(check, threads=256, shared=8192)
+
+
 def _exchange(rng: np.random.Generator) -> Check:
     values, bits = rng.standard_normal(LANES).astype(np.float32), (0, 1, 5, 16, 31)
     wanted = np.stack([FUNCTIONS["lane_xor"].specification(values, n) for n in bits])
@@ -177,6 +198,18 @@ def _conversions(rng: np.random.Generator) -> Iterator[Check]:
     wide[-2:] = np.inf, -np.inf
     with np.errstate(over="ignore"):
         f16, bf16 = (wide.astype(kind) for kind in (np.float16, ml_dtypes.bfloat16))
+    for op, function in (("max", np.maximum), ("min", np.minimum)):
+        pairs = np.stack([wide, np.roll(wide, 1)])
+        pairs[0, :LANES] = np.nan
+        wanted, own = function(*pairs), text.CUDA.native(f"{op}_f32", helper(f"{op}_f32")[0])
+        yield _check(
+            f"{op}_f32", "buffer<f32> X, buffer<u32> Y",
+            f"""for (int n = lane; n < {count}; n += 32) {{
+            const f32 y = {op}_f32(X[n], X[n + {count}]);
+            Y[n] = y != y ? 0x7fc00000u : bits_f32(y); }}""",
+            [], [pairs, np.zeros(count, np.uint32)], wanted.view(np.uint32),
+            f"{text.CUDA.function} {own}\n",
+        )  # fmt: skip
     for name, of, given, wanted in (
         ("f16_of_f32", "f32", wide, f16.view(np.uint16)),
         ("bf16_of_f32", "f32", wide, bf16.view(np.uint16)),

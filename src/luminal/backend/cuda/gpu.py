@@ -21,7 +21,8 @@ from ..contract import Finished, Kept
 from . import cublaslt, nvrtc
 from .driver import Driver, Memory, opened
 from .limits import like, shared_bytes
-from .prelude import DIALECT, instructions_of
+from .matrices import instructions_of
+from .prelude import DIALECT
 from .shape import group_target, launch_shape, workers
 from .together import Counted
 

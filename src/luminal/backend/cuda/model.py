@@ -42,6 +42,7 @@ RESIDENT = 32  # blocks of a multiprocessor, and with blocks of a warp its warps
 LATENCY = 480.0  # cycles from a load to its number, from memory
 MMA = 0.62  # share of the peak of sm_90 and later that is left without wgmma
 AT_A_TIME = 6  # loads that wait together where their numbers go into matrix instructions
+WHOLE = 16  # products in a cycle of an instruction that is as fast as the tensor cores are
 NEAR = 30.0  # ... from shared memory, or of a thread beside it
 ONCE = 1e-9
 ANY, TURNS = "any", 1024  # part of a loop's turns; those that are looked at
@@ -51,7 +52,7 @@ UNIT, SEVERAL, GOLDEN = "unit", 5, (5**0.5 - 1) / 2
 @dataclass
 class Counted:
     """Of the threads of a unit, or of one warp: instructions; operations of matrix instructions,
-    and of them those that are staged; of staged products, cycles in which the tensor cores have
+    and of them those at the cores' peak; of staged products, cycles in which these cores have
     nothing, turns of their loops, and how many of these copies are ahead; cycles of the first
     cache; cycles that it waits where it is alone; sectors of each buffer, and those of all that lie
     beyond what would lie side by side."""
@@ -337,10 +338,15 @@ class _Walk:
         groups = self.warps * WARP / made.threads * self._times()
         done = 2 * made.rows * made.columns * made.collapse * made.first.bytes / 2
         self.counted.tensor += done * groups
+        best = made.collapse >= WHOLE * made.cycles
+        self.counted.staged += done * groups * best
         if made.staged:
-            self.counted.staged += done * groups
             rows = made.rows + made.columns  # of its operands
             self.counted.requests += rows * made.collapse * made.first.bytes / REQUEST * groups
+        elif made.streamed:  # each warp reads all of it, or each warpgroup
+            size, readers = made.columns * made.collapse * made.first.bytes, 4 if best else 1
+            self.counted.requests += size / REQUEST * self.warps / readers * self._times()
+            self.counted.waits += (NEAR + size / REQUEST) * best * self._times()
 
     def _compute(self, s: Instruction, out: Val) -> None:
         args, kept = [self._value(a) for a in s.args], self.known

@@ -1,18 +1,6 @@
 """Device functions of generated text: what a GPU's instructions mean, in NumPy, and how CUDA says
 them. The simulator has bodies of its own under the same names (`simulated/instructions.hpp` and
 `staged.hpp`).
-
-A matrix lies in the 32-bit registers of a warp's 32 lanes, `per` elements in each. For
-`mma.sync.m16n8k(8 per)` (PTX ISA, "Matrix Fragments for mma"): register r of lane l has, with
-g = l / 4 and t = l mod 4,
-
-    of A  row g + 8 (r mod 2), columns t per + 4 per (r / 2) + 0 .. per - 1
-    of B  rows t per + 4 per r + 0 .. per - 1, column g
-    of C  row g + 8 (r / 2), column 2 t + r mod 2
-
-`wgmma.mma_async.m64nNk16` is executed by four warps, of which warp w has rows 16 w and on: of C as
-above, r mod 4 in columns 8 (r / 4) and on. A and the columns of B lie in shared memory, rows of 128
-bytes in 128-byte swizzle (PTX ISA, "Asynchronous Warpgroup Level Matrix"): see `Tile.row`.
 """
 
 from __future__ import annotations
@@ -25,9 +13,18 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ...graph.dtype import DType, bf16, f16, f32, i8, i32
-from ...kernel.target import Fragment, MatrixInstruction
+from ...graph.dtype import bf16
 from .. import text
+from .matrices import (
+    COLUMNS,
+    INSTRUCTIONS,
+    STAGED,
+    STREAMED,
+    STREAMED_BY_WGMMA,
+    fragments,
+    staged_instruction,
+    streamed_instruction,
+)
 
 LANES = 32
 GROUP, IN_GROUP = np.arange(LANES) // 4, np.arange(LANES) % 4
@@ -36,56 +33,18 @@ GROUP, IN_GROUP = np.arange(LANES) // 4, np.arange(LANES) % 4
 @dataclass(frozen=True)
 class Function:
     """text: CUDA C++, where u32 and the like are known. specification: NumPy arrays of all lanes,
-    lanes first -> what it returns or leaves in its first argument. arch: the first that has it."""
+    lanes first -> what it returns or leaves in its first argument. arch: the first that has it.
+    needs: functions that it calls. own: the simulator has one, too; else it takes this text."""
 
     name: str
     text: str
     specification: Callable[..., Any]
     arch: str = "sm_80"
+    needs: tuple[str, ...] = ()
+    own: bool = True
 
 
 # ---- what they mean
-
-
-def fragments(per: int) -> tuple[Fragment, Fragment, Fragment]:
-    """Of C, A and the columns of B, with so many elements in 32 bits."""
-    a = tuple((8 * (r % 2), 4 * per * (r // 2) + e) for r in range(4) for e in range(per))
-    b = tuple((0, 4 * per * r + e) for r in range(2) for e in range(per))
-    c = tuple((8 * (r // 2), r % 2) for r in range(4))
-    near = (4, 8), (0, 1), (per, 0)
-    return Fragment((4, 8), (0, 1), (2, 0), c), Fragment(*near, a), Fragment(*near, b)
-
-
-def instruction(
-    function: str, dtype: DType, accumulator: DType, cycles: float, down: int, across: int,
-    beside: int = 1,
-) -> MatrixInstruction:  # fmt: skip
-    """One of `FUNCTIONS` as schedules see it: by so many warps below and beside each other, each
-    with as many products side by side. Both operands are summed up in another order, in which the
-    elements of a thread lie side by side, and so do its columns of several products: as wide as the
-    sum, the accumulator lies among threads as a first operand does."""
-    per, warps = 4 // dtype.bytes, (across, down)
-
-    def placed(way: Fragment, rows: tuple[int, int], columns: tuple[int, int]) -> Fragment:
-        return Fragment((4, 8, *warps), way.rows + rows, way.columns + columns, way.elements)
-
-    def near(way: Fragment) -> Fragment:
-        elements = tuple((r, k // (4 * per) * per + k % (4 * per)) for r, k in way.elements)
-        return replace(way, columns=(2 * per, 0), elements=elements)
-
-    c, a, b = fragments(per)
-    a, b, many = near(a), near(b), range(beside)
-    sums = tuple((r, beside * n + m) for m in many for r, n in c.elements)
-    c = replace(c, columns=(2 * beside, 0), elements=sums)
-    b = replace(b, rows=(0, beside), elements=tuple((m, k) for m in many for _, k in b.elements))
-    wide = 8 * beside
-    ways = (placed(c, (0, 16), (wide, 0)), placed(a, (0, 16), (0, 0)),
-            placed(b, (wide, 0), (0, 0)))  # fmt: skip
-    return MatrixInstruction(
-        f"{function}_{down}x{across}" + f"_{beside}" * (beside > 1), 8 * per, dtype, dtype,
-        accumulator, cycles, rows=16 * down, columns=wide * across, fragments=ways,
-        part=f"{function}_1x1", function=function,
-    )  # fmt: skip
 
 
 def product(dtype: Any, wide: Any) -> Callable[..., np.ndarray]:
@@ -139,6 +98,19 @@ def staged_product(dtype: Any) -> Callable[..., np.ndarray]:
     return specification
 
 
+def streamed_product(dtype: Any, turned: bool) -> Callable[..., np.ndarray]:
+    """(c, a, b) -> c + A B: registers (threads, 32), and (threads, 16) of u32; the tile has 64 rows
+    of 64 elements, of the columns of B, or turned of B."""
+
+    def specification(c: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        out, first, _ = streamed_instruction("", bf16, len(c) // 128, turned).fragments
+        rows, tile = np.zeros((len(c) // 2, 64), c.dtype), unswizzled(b.view(dtype))
+        rows[first.places()] = elements(a, dtype).reshape(len(a), -1).astype(c.dtype)
+        return c + (rows @ (tile if turned else tile.T).astype(c.dtype))[out.places()]
+
+    return specification
+
+
 def unchanged(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
     """What waits or orders computes nothing: what it waits for is there afterwards."""
     return arrays
@@ -148,24 +120,6 @@ def unswizzled(tile: np.ndarray) -> np.ndarray:
     """(rows, 64) elements of two bytes as rows."""
     blocks, rows = tile.reshape(-1, 8, 8), np.arange(tile.size // 64)[:, None]
     return blocks[rows, np.arange(8) ^ rows % 8].reshape(-1, 64)
-
-
-def staged_instruction(function: str, dtype: DType, down: int, columns: int) -> MatrixInstruction:
-    """One of `FUNCTIONS`, by so many warpgroups below each other."""
-    threads = 128 * down
-    sums = tuple((8 * h, 8 * j + e) for j in range(columns // 8) for h in (0, 1) for e in (0, 1))
-
-    def brought(rows: int) -> Fragment:
-        lines = range(0, rows, threads // 8)
-        elements = tuple((line, e) for line in lines for e in range(8))
-        return Fragment((8, threads // 8), (0, 1), (8, 0), elements)
-
-    c = Fragment((4, 8, 4, down), (0, 1, 16, 64), (2, 0, 0, 0), sums)
-    return MatrixInstruction(
-        f"{function}_{down}", 64, dtype, dtype, f32, STAGED_CYCLES, rows=64 * down,
-        columns=columns, fragments=(c, brought(64 * down), brought(columns)),
-        part=f"{function}_1", function=function, staged=True,
-    )  # fmt: skip
 
 
 def exchanged(values: np.ndarray, bit: int) -> np.ndarray:
@@ -217,7 +171,11 @@ _WAIT = """template <int N> __device__ inline void copies_wait() {
   asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory"); }"""
 
 
-_FENCE = 'void copies_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }'
+_FENCE = """void copies_fence() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}"""
 _PRODUCTS_WAIT = """template <int N> __device__ inline void products_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory"); }"""
 # Whoever reads the sums afterwards reads them from here: ptxas moves conversions of them, and movs,
@@ -251,6 +209,50 @@ def _staged(name: str, types: str, columns: int) -> str:
     )  # fmt: skip
 
 
+def _streamed(name: str, product: str, turned: bool) -> str:
+    """Of each 16 by 16 elements a load makes second operands of two products."""
+    (down, beside), end = "kn" if turned else "nk", "_turned" * turned
+    near, far = "lane / 8 % 2", "lane / 16"
+    rows, blocks = (near, far) if turned else (far, near)
+    return (
+        f"void {name}(f32 (&c)[32], const u32 (&a)[16], buffer<u16> b, bool on = false) {{\n"
+        f"  const i32 lane = threadIdx.x % 32, row = lane % 8, rows = 64 * (8 * ({rows}) + row);\n"
+        "  #pragma unroll\n  for (i32 k = 0; k < 4; k++) {\n"
+        "    const u32 first[4] = {a[4 * k], a[4 * k + 1], a[4 * k + 2], a[4 * k + 3]};\n"
+        "    #pragma unroll\n    for (i32 n = 0; n < 4; n++) {\n"
+        f"      const i32 block = 2 * {beside} + {blocks};\n      u32 r[4];\n"
+        f"      ldmatrix_4{end}(r, b + (rows + 8 * (block ^ row) + 1024 * {down}));\n"
+        "      #pragma unroll\n      for (i32 m = 0; m < 2; m++) {\n"
+        "        const i32 at = 8 * n + 4 * m;\n"
+        "        const u32 second[2] = {r[2 * m], r[2 * m + 1]};\n"
+        "        f32 sums[4] = {c[at], c[at + 1], c[at + 2], c[at + 3]};\n"
+        f"        {product}(sums, first, second);\n"
+        "        for (i32 e = 0; e < 4; e++) c[at + e] = sums[e]; } } } }"
+    )  # fmt: skip
+
+
+def _streamed_by_wgmma(name: str, types: str, turned: bool) -> str:
+    """Four products along a row, or down 16 rows each, and the wait for them unless others go on.
+    8 rows are 1024 bytes along the columns, or along what is summed; nothing is wider than a row.
+    """
+    c, out = (", ".join(form.format(n) for n in range(32)) for form in ('"+f"(c[{0}])', "%{0}"))
+    steps = "\n".join(
+        f'  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.{types}.{types} {{{out}}}, '
+        f'{{%32, %33, %34, %35}}, %36, 1, 1, 1, {int(turned)};"\n    : {c} : '
+        + ", ".join(f'"r"(a[{4 * k + n}])' for n in range(4))
+        + f', "l"(of_b + {(128 if turned else 2) * k}));'
+        for k in range(4)
+    )  # fmt: skip
+    return (
+        f"void {name}(f32 (&c)[32], const u32 (&a)[16], buffer<u16> b, bool on = false) {{\n"
+        f"  const u64 of_b = (u64)1 << 62 | (u64)64 << 32 | (u64){64 if turned else 1} << 16\n"
+        "    | ((u32)__cvta_generic_to_shared(b) & 0x3ffff) >> 4;\n"
+        '  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");\n' + steps +
+        '\n  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");\n'
+        "  if (!on) products_done(c); }"
+    )  # fmt: skip
+
+
 _EXCHANGE = """template <class T> __device__ inline T lane_xor(T value, int n)
 { return __shfl_xor_sync(0xffffffffu, value, n); }"""
 
@@ -278,43 +280,48 @@ def _functions() -> Iterable[Function]:
         for n in COLUMNS:
             name = f"wgmma_{types}_{n}"
             yield Function(name, _staged(name, types, n), staged_product(dtype), "sm_90a")
-    yield Function("copies_fence", _FENCE, unchanged, "sm_90a")
+        for turned in (False, True):
+            end = "_turned" * turned
+            name = f"mma_{types}_rows" + end
+            made = _streamed(name, f"mma_{types}", turned)
+            needs = (f"mma_{types}", "ldmatrix_4" + end)
+            yield Function(name, made, streamed_product(dtype, turned), needs=needs, own=False)
+            name = f"wgmma_{types}_rows" + end
+            made, spec = _streamed_by_wgmma(name, types, turned), streamed_product(dtype, turned)
+            yield Function(name, made, spec, "sm_90a", ("products_done",))
+    yield Function("copies_fence", _FENCE, unchanged)
     yield Function("products_wait", _PRODUCTS_WAIT, unchanged, "sm_90a")
     yield Function("products_done", _PRODUCTS_DONE, unchanged, "sm_90a")
     yield Function("lane_xor", _EXCHANGE, exchanged, "sm_75")
 
 
-COLUMNS = (64, 128, 256)  # of a product of tiles
 FUNCTIONS = {made.name: made for made in _functions()}
 
 
 def text_of(names: Iterable[str]) -> str:
     """The text of these functions, to stand before what calls them."""
-    made = [FUNCTIONS[name].text for name in names]
-    made = [m if m.startswith("template") else f"static __device__ inline {m}" for m in made]
-    return "\n".join(["#ifndef LUMINAL_SIMULATED", *made, "#endif", ""])
+    made = texts_of(names).values()
+    return "".join(made)
 
 
-CYCLES = 4.0  # of 32 products, whose operands come late: 2,048 in 6.5 at the most
-SHAPES = ((1, 1), (2, 2), (2, 4), (4, 1, 2), (4, 1, 4), (1, 1, 2), (1, 1, 4))
-INSTRUCTIONS = tuple(
-    instruction(function, dtype, accumulator, CYCLES, *shape)
-    for function, dtype, accumulator in (
-        ("mma_bf16", bf16, f32), ("mma_f16", f16, f32), ("mma_s8", i8, i32),
-    )
-    for shape in SHAPES
-)  # fmt: skip
-STAGED_CYCLES = 4.0  # of 64 products: the tensor cores' peak
-STAGED = tuple(
-    staged_instruction(f"wgmma_{dtype}_{columns}", dtype, down, columns)
-    for dtype in (bf16, f16) for columns in COLUMNS for down in (1, 2)
-)  # fmt: skip
+def texts_of(names: Iterable[str]) -> dict[str, str]:
+    """By name, with those that they need before them."""
+    found = dict[str, str]()
+    for function in (FUNCTIONS[name] for name in names):
+        made = function.text
+        made = made if made.startswith("template") else f"static __device__ inline {made}"
+        made = f"#ifndef LUMINAL_SIMULATED\n{made}\n#endif\n" if function.own else f"{made}\n"
+        found |= {**texts_of(function.needs), function.name: made}
+    return found
+
+
 DIALECT = replace(
     text.CUDA,
     header=text.CUDA.header + text_of(["lane_xor"]),
-    matrices={i.part: (i.function, text_of([i.function])) for i in (*INSTRUCTIONS, *STAGED)},
+    matrices={i.part: (i.function, texts_of([i.function]))
+              for i in (*INSTRUCTIONS, *STAGED, *STREAMED, *STREAMED_BY_WGMMA)},
     staging={
-        op: (form, {name: text_of([name]) for name in re.findall(r"\w+_\w+", form)})
+        op: (form, texts_of(re.findall(r"\w+_\w+", form)))
         for op, form in (
             ("copy", "copy_16({to}, {source}, {bytes});"), ("commit", "copies_commit();"),
             ("await", "copies_wait<{n}>(); copies_fence();"), ("settle", "products_wait<{n}>();"),
@@ -323,8 +330,3 @@ DIALECT = replace(
     },
 )  # fmt: skip
 
-
-def instructions_of(arch: str) -> tuple[MatrixInstruction, ...]:
-    """Those that an architecture ("sm_90a") has."""
-    had = int(arch.removeprefix("sm_").rstrip("af"))
-    return INSTRUCTIONS + STAGED * (arch == "sm_90a") if had >= 80 else ()

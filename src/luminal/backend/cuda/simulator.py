@@ -32,8 +32,9 @@ from .. import text
 from ..text.writer import written
 from . import nvrtc
 from .limits import like, shared_bytes
+from .matrices import instructions_of
 from .model import predicted
-from .prelude import DIALECT, instructions_of
+from .prelude import DIALECT
 from .shape import BANDWIDTH, Shape, group_target, launch_shape, workers
 from .together import Counted
 

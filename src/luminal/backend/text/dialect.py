@@ -66,7 +66,7 @@ class Dialect:
     barrier: str = ""
     exchange: str = ""
     shared: str = ""
-    matrices: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    matrices: Mapping[str, tuple[str, Mapping[str, str]]] = field(default_factory=dict)
     staging: Mapping[str, tuple[str, Mapping[str, str]]] = field(default_factory=dict)
     words: tuple[str, str] = ("", "")
     registers: int = 0
@@ -128,7 +128,9 @@ _WORDS = ("load_words<{count}>({name}, {memory} + ({place}));",
           "store_words<{count}>({memory} + ({place}), {name});")  # fmt: skip
 _PART = "buffer<{type}> {name} = part_of<{type}>(workspace, {at}, {count});"
 _ROUND = 'u16 r; asm("cvt.rn.{0}.f32 %0, %1;" : "=h"(r) : "f"(a)); return r;'
+_EXTREME = 'f32 r; asm("{}.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b)); return r;'
 _CUDA_NATIVES = {  # PTX ISA, "cvt": to nearest, ties to even; NaN is one of them
+    "max_f32": _EXTREME.format("max"), "min_f32": _EXTREME.format("min"),
     "f32_of_f16": 'f32 r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(a)); return r;',
     "f16_of_f32": _ROUND.format("f16"), "bf16_of_f32": _ROUND.format("bf16"),
 }

@@ -13,11 +13,11 @@ from .writer import Writer
 
 
 class Registers(Writer):
-    """words: forms that load and store them. matrices: a function and its text, by
-    the instruction's name."""
+    """words: forms that load and store them. matrices: a function, and its text with
+    those that it calls, by the instruction's name."""
 
     words: tuple[str, str]
-    matrices: Mapping[str, tuple[str, str]]
+    matrices: Mapping[str, tuple[str, Mapping[str, str]]]
     staging: Mapping[str, tuple[str, Mapping[str, str]]]
 
     def __init__(self, program: Program) -> None:
@@ -85,10 +85,11 @@ class Registers(Writer):
     def matrix(self, ins: Instruction, out: Val, indent: str) -> None:
         acc, *sides = ins.args
         a, b = (self.value(s) if s.dtype else self.at(s) for s in sides)
-        function, text = self.matrices[ins.op]
-        self.functions[function] = text
+        function, texts = self.matrices[ins.op]
+        self.functions |= texts
         made = self.copied(acc, out, indent)
-        self.lines.append(f"{indent}{function}({made}, {a}, {b});")
+        on = ", true" if ins.attrs else ""
+        self.lines.append(f"{indent}{function}({made}, {a}, {b}{on});")
 
     def at(self, position: Val, further: int = 0) -> str:
         """A pointer, of positions that may be the first."""

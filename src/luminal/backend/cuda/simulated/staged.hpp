@@ -96,6 +96,38 @@ template <int N> inline void product(float (&c)[N], buffer<unsigned short> a, bu
 
 }  // namespace simulator
 
+// Of a tile of 64 rows with what the threads of a group have: done when it ends.
+namespace simulator {
+
+template <bool turned, class K> inline void rows(float (&c)[32], const unsigned (&a)[16], buffer<unsigned short> b) {
+  if (unfenced) fail("multiplies where copies have arrived without a fence");
+  if (b.count < 64 * 64) fail("multiplies beyond the end of a tile");
+  if (((char*)b.data - shared_bytes) % 1024) fail("multiplies a tile that begins in between");
+  meets({(char*)b.data, b.shadows}, 64 * 64);
+  int lane = current % LANES, near = lane / 8 % 2, far = lane / 16;
+  for (int k = 0; k < 4; k++)
+    for (int n = 0; n < 4; n++) {
+      int row = lane % 8 + (turned ? 16 * k + 8 * near : 16 * n + 8 * far);
+      int block = turned ? 2 * n + far : 2 * k + near;
+      unsigned first[4], r[4];
+      memcpy(first, a + 4 * k, 16);
+      ldmatrix<turned>(r, b + (64 * row + 8 * (block ^ row % 8)));
+      for (int m = 0; m < 2; m++) {
+        unsigned second[2] = {r[2 * m], r[2 * m + 1]};
+        float sums[4];
+        memcpy(sums, c + 8 * n + 4 * m, 16);
+        mma<K>(sums, first, second);
+        memcpy(c + 8 * n + 4 * m, sums, 16);
+      }
+    }
+}
+
+}  // namespace simulator
+
+#define ROWS(name, kind) \
+  inline void wgmma_##name##_rows(float (&c)[32], const unsigned (&a)[16], buffer<unsigned short> b, bool = false) { simulator::rows<false, simulator::kind>(c, a, b); } \
+  inline void wgmma_##name##_rows_turned(float (&c)[32], const unsigned (&a)[16], buffer<unsigned short> b, bool = false) { simulator::rows<true, simulator::kind>(c, a, b); }
+ROWS(bf16, BF16) ROWS(f16, F16)
 #define STAGED(n) \
   inline void wgmma_bf16_##n(float (&c)[n / 2], buffer<unsigned short> a, buffer<unsigned short> b) { simulator::product(c, a, b, false); } \
   inline void wgmma_f16_##n(float (&c)[n / 2], buffer<unsigned short> a, buffer<unsigned short> b) { simulator::product(c, a, b, true); }
