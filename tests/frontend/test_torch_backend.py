@@ -311,6 +311,33 @@ def test_sizes_that_floats_were_rounded_to():
     assert not report().fallbacks
 
 
+def test_results_that_are_views_of_results_share_memory():
+    def function(x):
+        y = x * 2
+        return y, y.T, y[1], x.unbind(0)[1]
+
+    x = torch.randn(3, 4)
+    y, turned, row, given = compiled(function)(x)
+    y.zero_()
+    x.fill_(7.0)
+    assert not turned.any() and not row.any() and (given == 7.0).all()
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_inputs_that_overlap_are_changed_and_returned(trained):
+    def function(x, y, w):
+        return x.add_(1), y.mul_(2), x.sum() + y.sum() * w
+
+    def called(function):
+        x, w = torch.arange(12.0).view(4, 3), torch.tensor(3.0, requires_grad=trained)
+        return *function(x[:2], x[1:], w), x
+
+    for got, expected in zip(called(compiled(function)), called(function), strict=True):
+        close(got, expected)
+        assert got.stride() == expected.stride()
+        assert got.storage_offset() == expected.storage_offset()
+
+
 def test_returned_views_with_sizes_of_a_run_share_memory():
     def function(x):
         pairs = (x * 2).view(x.shape[0] // 2, 2)

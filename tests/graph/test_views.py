@@ -236,3 +236,10 @@ def test_wrong_moves_name_shape_and_line(move):
     x = Graph().tensor((4, 6))
     with pytest.raises(ShapeError, match=r"test_views\.py:\d+"):
         move(x)
+
+
+def test_the_diagonal_of_a_square_is_as_long_as_its_side():
+    graph = Graph()
+    x = graph.tensor((graph.dim("s", 0, 8), "s"))
+    assert x.diagonal().shape == x.shape[:1]
+    assert (x.diagonal().unsqueeze(1) * x).shape == x.shape

@@ -311,6 +311,16 @@ def test_attention_in_which_a_row_sees_nothing(kind: str) -> None:
         np.testing.assert_allclose(mine, np.nan_to_num(theirs), rtol=1e-9, atol=1e-12)
 
 
+def test_attention_of_what_is_query_key_and_value():
+    """Its gradient and its tangent count once."""
+
+    def attend(x: Any) -> Any:
+        of = ops if isinstance(x, Tensor) else torch.nn.functional
+        return of.scaled_dot_product_attention(x, x, x, is_causal=True)
+
+    check_torch(attend, draw([(2, 3, 4)]))
+
+
 def test_a_chain_of_thousands():
     graph = Graph()
     x = y = graph.tensor((2,), "f64")

@@ -20,7 +20,7 @@ from ..graph.tensor import Tensor
 from ..graph.views import ONE, ZERO, place, positions, product
 from .base import Dims
 from .row_major import infer_size, new_shape, reshaped
-from .slicing import basic_view
+from .slicing import basic_view, clamped
 
 
 def flat(given: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -209,7 +209,7 @@ def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor
     """
     row, column, shape = x.dim_of(dim1), x.dim_of(dim2), x.node.shape
     rows, columns = shape[row] + min(0, offset), shape[column] - max(0, offset)
-    length = x.graph.space.simplify(rows.minimum(columns).maximum(0))
+    length = clamped(x.graph, clamped(x.graph, rows, rows, columns), ZERO, None)
     others = selection(shape, [d for d in range(x.ndim) if d not in (row, column)])
     index, here = list(others.index), place(len(others.shape))
     index[row], index[column] = here - min(0, offset), here + max(0, offset)

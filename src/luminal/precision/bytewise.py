@@ -49,7 +49,7 @@ def bytes_mapped(program: Program) -> Program:
 
     def rule(node: Node, inputs: tuple[Node, ...]) -> Node | None:
         new = rebuild(graph, node, inputs)
-        table = _table(graph, new, [_known(tables, source) for source in inputs])
+        table = _table(graph, node, [_known(tables, source) for source in inputs])
         if table is None:
             return new
         if new.dtype not in BYTES:

@@ -241,12 +241,12 @@ def _other(function: Callable[..., Tensor], count: int) -> Structural:
     def pull(g: Tensor, y: Tensor, inputs: Sequence[Tensor]) -> Sequence[Tensor | None]:
         walk, other, named = recorded(inputs)
         found = walk.reverse([(other.node, g)])
-        return [found.get(x.node) for x in named]
+        return [found.pop(x.node, None) for x in named]  # of inputs that are one, once
 
     def push(tangents: Sequence[Tensor | None], y: Tensor, inputs: Sequence[Tensor]) -> Tensor:
         walk, other, named = recorded(inputs)
-        given = [(x.node, t) for x, t in zip(named, tangents) if t is not None]
-        return _or_zero(walk.forward(given), other)
+        given = {x.node: t for x, t in zip(named, tangents) if t is not None}
+        return _or_zero(walk.forward(given.items()), other)
 
     return Structural(pull, push)
 

@@ -73,7 +73,7 @@ def backend(
     unchecked = replace(chosen, range_checks=False)  # what a forward pass has looked at
     compiler = aot_autograd(
         fw_compiler=partial(compile_graph, options=chosen, frozen=False),
-        bw_compiler=partial(compile_graph, options=unchecked, frozen=False),
+        bw_compiler=partial(compile_graph, options=unchecked, frozen=False, gradients=True),
         inference_compiler=partial(
             compile_graph, options=chosen, frozen=True, kept=kept_results(module)
         ),
@@ -103,18 +103,19 @@ def reset() -> None:
 
 def compile_graph(
     module: fx.GraphModule, inputs: Sequence[Any], options: Options, frozen: bool,
-    kept: dict[int, torch.Size] | None = None,
+    kept: dict[int, torch.Size] | None = None, gradients: bool = False,
 ) -> Callable[..., Any]:  # fmt: skip
     """The graph with all that can run natively compiled. frozen: nothing is trained, so weights
     seldom change, and random numbers are eager's. kept: results that stay in the user's objects,
-    with their shapes."""
+    with their shapes. gradients: its results are those, each with a memory of its own."""
     options = options.beside(module.graph)
     with _lock:
         report.count_graph()
         statics = static_nodes(module.graph, options.freeze) if frozen else frozenset()
         expect_growth(module.graph, statics, kept or {})
         read_memory(module.graph)
-        views = dict.fromkeys(returned_views(module.graph), "a view for PyTorch to make")
+        shared = 0 if gradients else _users_results()
+        views = dict.fromkeys(returned_views(module.graph, shared), "a view for PyTorch to make")
         empty = Recorder(statics, not frozen, options.range_checks, options.memory)
         recorder, refused = trial(module.graph, empty)
         sources = size_sources(module.graph)
@@ -130,6 +131,13 @@ def compile_graph(
         if not compiled:
             return eager(module)
         return make_boxed_func(assemble(module, compiled, refused).forward)
+
+
+def _users_results() -> int | None:
+    """How many results are not for a backward graph, if that is known: the first ones."""
+    context = TracingContext.try_get()
+    metadata = context.fw_metadata if context is not None else None
+    return None if metadata is None else metadata.num_forward_returns
 
 
 def _left(node: fx.Node, why: str, options: Options) -> None:

@@ -1,8 +1,8 @@
 """What views share memory with.
 
-Views that a graph with run-time sizes returns are made by PyTorch, of what they are views of:
-AOTAutograd makes such results anew, as views of the user's tensors, and takes their strides and
-offset from what the graph returns. (Views of fixed sizes it makes by itself.)
+Views of an input or of another result, and all that a graph with run-time sizes returns, are made
+by PyTorch, of what they are views of. So they share its memory; and AOTAutograd makes such results
+anew, as views of the user's tensors, with the strides and the offset of what the graph returns.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import torch
 from torch import fx
 
 
-def returned_views(graph: fx.Graph) -> list[fx.Node]:
+def returned_views(graph: fx.Graph, shared: int | None = None) -> list[fx.Node]:
     """The chains of views at the ends of a graph, made nodes of their own: others may read the
-    same views, natively."""
+    same views, natively. shared: of so many results the memory matters to the user (None: all)."""
     output = next(node for node in graph.nodes if node.op == "output")
     made: list[fx.Node] = []
 
@@ -30,7 +30,9 @@ def returned_views(graph: fx.Graph) -> list[fx.Node]:
         return made[-1]
 
     results = output.args[0]
-    output.args = (tuple(twin(n) if _varies(n) else n for n in results),)
+    seen = [n for n in results[:shared] if isinstance(n, fx.Node)]
+    shares = {n for n in seen if is_view(n) and _shares(n, seen)}
+    output.args = (tuple(twin(n) if _varies(n) or n in shares else n for n in results),)
     _erase_unread(n for n in results if isinstance(n, fx.Node))
     return made
 
@@ -65,6 +67,13 @@ def is_view(node: fx.Node) -> bool:
         return False
     aliases = [result.alias_info for result in node.target._schema.returns]
     return len(aliases) == 1 and aliases[0] is not None and not aliases[0].is_write
+
+
+def _shares(view: fx.Node, results: list[fx.Node]) -> bool:
+    """Whether it has the memory of an input, or of a result that is no view."""
+    while is_view(view):
+        (view,) = view.args[:1]  # type: ignore[assignment]
+    return view.op == "placeholder" or view in results
 
 
 def _varies(node: Any) -> bool:
