@@ -17,7 +17,7 @@ from ..kernel.narrow import operands
 from ..kernel.program import Val
 from ..kernel.target import MatrixInstruction
 from .access import Access
-from .builder import literal
+from .builder import literal, number
 from .homes import Homes
 from .place import Lanes, Place
 
@@ -227,7 +227,7 @@ class Values:
         if place.collapsed:
             raise Illegal(f"no instruction computes {value.name} over {sorted(place.collapsed)}")
         operand = self.indexing.cast(self.evaluate(body, place), value.dtype)
-        if old.literal and float(old.name) == identity(op, value.dtype):
+        if old.literal and number(old) == identity(op, value.dtype):
             return self.indexing.expand(operand, old.lanes)
         return self.apply(COMBINE[op], [old, operand], value.dtype, place)
 
@@ -273,7 +273,7 @@ class Values:
             sides = [old.lanes[:1], old.lanes[1:]]
             turned = instruction.first is instruction.second and sides[1][0] in pair[0].lanes
             pair = pair[::-1] if turned else pair
-        for number, (value, lanes) in enumerate(zip(pair, sides)):
+        for side, (value, lanes) in enumerate(zip(pair, sides)):
             for axis in sorted(place.guarded & place.collapsed):
                 zero = literal(0, value.dtype or f32)
                 mask = self.access.tail(axis, place)
@@ -281,7 +281,7 @@ class Values:
                                             lanes + swallowed)  # fmt: skip
             if not {*value.lanes} <= {*lanes, *swallowed}:
                 raise Illegal(f"an operand of {instruction.name} has rows and columns")
-            pair[number] = self.indexing.expand(value, lanes + swallowed)
+            pair[side] = self.indexing.expand(value, lanes + swallowed)
         return self.build.emit(instruction.name, (old, *pair), old.dtype, old.lanes)
 
 
