@@ -73,6 +73,20 @@ def test_a_scan_in_a_scan():
     compared(cx, (last + rows.sum(0)).sum(), [x, y], arrays, wanted)
 
 
+def test_what_lies_around_is_counted_once():
+    """A step reads w and what was made of it outside: the second has its gradient outside."""
+    cx = luminal.Graph()
+    x, w = cx.tensor((3, 2)), cx.tensor((2,))
+    loss = ops.scan(lambda c, row: (c * w.sin() + w * row, row), w * 2, x)[0].sum()
+    given = [torch.randn(3, 2), torch.randn(2)]
+    rows, weight = leaves = [value.clone().requires_grad_() for value in given]
+    state = weight * 2
+    for row in rows:
+        state = state * weight.sin() + weight * row
+    wanted = state.sum(), *torch.autograd.grad(state.sum(), leaves)
+    compared(cx, loss, [x, w], [value.numpy() for value in given], wanted)
+
+
 def test_recurrent_layers_train():
     for name in ("LSTM", "GRU", "RNN"):
         right = getattr(torch.nn, name)(3, 4, 2, bidirectional=True)

@@ -124,16 +124,15 @@ class _Backwards:
         gradients = [*carried, *slices[given:]]
         states = [slices[n] for n in self.floats]
         parts_of = [slices[count + n] for n in self.slices]
-        walk = type(self.walk)(
-            [wrap(n) for n in results], [wrap(n) for n in (*states, *self.wanted, *parts_of)]
-        )
+        ends = *states, *self.wanted, *parts_of  # what these are made of has its gradient outside
+        walk = type(self.walk)([wrap(n) for n in results], [wrap(n) for n in ends], ends)
         found = walk.reverse((n, wrap(g)) for n, g in zip(results, gradients))
 
         def of(node: Node) -> Node:
             known = found.get(node)
             return (full_like(wrap(node), 0.0) if known is None else known).node
 
-        every = [of(n) for n in (*states, *self.wanted, *parts_of)]
+        every = [of(n) for n in ends]
         used = set(reachable(every))
         kept = {p: a for p, a in zip(products, again[len(made.made) :]) if a in used}
         names = {a: graph.variable(a.shape, a.dtype) for a in kept.values()}
