@@ -143,13 +143,13 @@ class _Backwards:
 
     def _products(self) -> list[Node]:
         """The products of a step, with what is added to nothing but them: what is dear to compute
-        again."""
-        made, mine = self.made, self.walk.scopes.variables
+        again. The steps of a loop inside keep their own."""
+        made, mine, operands = self.made, self.walk.scopes.variables, self.walk.scopes.operands
         inside = set(made.variables)
-        found = post_order(made.made, lambda n: n.inputs if inside & mine[n] else ())
+        found = post_order(made.made, lambda n: operands(n) if inside & mine[n] else ())
         users: dict[Node, list[Node]] = {n: [] for n in found}
         for user in found:
-            for n in dict.fromkeys(user.inputs if inside & mine[user] else ()):
+            for n in dict.fromkeys(operands(user) if inside & mine[user] else ()):
                 users[n].append(user)
 
         def last(n: Node) -> Node:
