@@ -73,6 +73,40 @@ def test_a_scan_in_a_scan():
     compared(cx, (last + rows.sum(0)).sum(), [x, y], arrays, wanted)
 
 
+def test_products_in_a_scan_in_a_scan_that_read_both_states():
+    cx = luminal.Graph()
+    w, h = cx.tensor((3, 3)), cx.tensor((3,))
+
+    def outer(c, _):
+        inner = ops.scan(lambda d, _: (ops.sin(w * d @ c), None), c, length=2)
+        return inner[0], None
+
+    loss = ops.scan(outer, h, length=2)[0].sum()
+    given = [torch.randn(3, 3), torch.randn(3)]
+    weight, state = leaves = [value.clone().requires_grad_() for value in given]
+    for _ in range(2):
+        d = state
+        for _ in range(2):
+            d = torch.sin(weight * d @ state)
+        state = d
+    wanted = state.sum(), *torch.autograd.grad(state.sum(), leaves)
+    compared(cx, loss, [w, h], [value.numpy() for value in given], wanted)
+
+
+def test_what_lies_around_is_counted_once():
+    """A step reads w and what was made of it outside: the second has its gradient outside."""
+    cx = luminal.Graph()
+    x, w = cx.tensor((3, 2)), cx.tensor((2,))
+    loss = ops.scan(lambda c, row: (c * w.sin() + w * row, row), w * 2, x)[0].sum()
+    given = [torch.randn(3, 2), torch.randn(2)]
+    rows, weight = leaves = [value.clone().requires_grad_() for value in given]
+    state = weight * 2
+    for row in rows:
+        state = state * weight.sin() + weight * row
+    wanted = state.sum(), *torch.autograd.grad(state.sum(), leaves)
+    compared(cx, loss, [x, w], [value.numpy() for value in given], wanted)
+
+
 def test_recurrent_layers_train():
     for name in ("LSTM", "GRU", "RNN"):
         right = getattr(torch.nn, name)(3, 4, 2, bidirectional=True)

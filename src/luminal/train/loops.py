@@ -124,16 +124,15 @@ class _Backwards:
         gradients = [*carried, *slices[given:]]
         states = [slices[n] for n in self.floats]
         parts_of = [slices[count + n] for n in self.slices]
-        walk = type(self.walk)(
-            [wrap(n) for n in results], [wrap(n) for n in (*states, *self.wanted, *parts_of)]
-        )
+        ends = *states, *self.wanted, *parts_of  # what these are made of has its gradient outside
+        walk = type(self.walk)([wrap(n) for n in results], [wrap(n) for n in ends], ends)
         found = walk.reverse((n, wrap(g)) for n, g in zip(results, gradients))
 
         def of(node: Node) -> Node:
             known = found.get(node)
             return (full_like(wrap(node), 0.0) if known is None else known).node
 
-        every = [of(n) for n in (*states, *self.wanted, *parts_of)]
+        every = [of(n) for n in ends]
         used = set(reachable(every))
         kept = {p: a for p, a in zip(products, again[len(made.made) :]) if a in used}
         names = {a: graph.variable(a.shape, a.dtype) for a in kept.values()}
@@ -144,13 +143,13 @@ class _Backwards:
 
     def _products(self) -> list[Node]:
         """The products of a step, with what is added to nothing but them: what is dear to compute
-        again."""
-        made, mine = self.made, self.walk.scopes.variables
+        again. The steps of a loop inside keep their own."""
+        made, mine, operands = self.made, self.walk.scopes.variables, self.walk.scopes.operands
         inside = set(made.variables)
-        found = post_order(made.made, lambda n: n.inputs if inside & mine[n] else ())
+        found = post_order(made.made, lambda n: operands(n) if inside & mine[n] else ())
         users: dict[Node, list[Node]] = {n: [] for n in found}
         for user in found:
-            for n in dict.fromkeys(user.inputs if inside & mine[user] else ()):
+            for n in dict.fromkeys(operands(user) if inside & mine[user] else ()):
                 users[n].append(user)
 
         def last(n: Node) -> Node:
