@@ -11,9 +11,12 @@ from search_cases import KERNELS, TARGET, prepared
 sys.path.insert(0, str(Path(__file__).parents[1] / "kernel"))
 import default_cases as cases
 
+import luminal
+from luminal import ops, train
 from luminal.backend import cpu
 from luminal.graph.dtype import boolean, f32
 from luminal.graph.index import Index
+from luminal.kernel.domains import said_elsewhere
 from luminal.kernel.kernel import Apply, Constant, Guard, Load, Read, Rewriter
 from luminal.scheduling.prepare import prepare
 from luminal.search import oracle
@@ -238,3 +241,28 @@ def test_inputs_are_hostile():
     assert tiny.any() and (lines == -np.inf).sum() >= 96
     indices = arrays(prepared("embedding"), {}, 0, "points")["I"]
     assert (indices < 0).any() or (indices > 49).any()
+
+
+def test_ends_that_no_guard_says():
+    """Sums end where another kernel has left zeros, or where nobody looks at them: a kernel may go
+    on, and must not stop before."""
+    graph = luminal.Graph()
+    graph.dim("s", 1, 64)
+    q, k, v = (graph.tensor(("s", 8)) for _ in range(3))
+    y = ops.scaled_dot_product_attention(q, k, v, is_causal=True)
+    for gradient in train.backward((y * y).sum(), [q, k, v]):
+        gradient.output()
+    made = graph.compile("cpu", cache=False, database=False, check=True, search=1).kernels
+    ended = [each.kernel for each in made if said_elsewhere(each.kernel)]
+
+    def fault(kernel, ends):
+        case = next(oracle.cases(kernel, 0))
+        values = (replace(v, domain={a: ends(*e) for a, e in v.domain.items()})
+                  for v in kernel.values)  # fmt: skip
+        changed = replace(kernel, values=tuple(values))
+        return case.judge.fault(expected(changed, case.given, case.sizes))
+
+    for kernel in ended:
+        assert not fault(kernel, lambda low, high: (None, None))
+        assert fault(kernel, lambda low, high: (low and low + 1, high and high - 1))
+    assert len(ended) > 1
