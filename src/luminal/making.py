@@ -3,6 +3,8 @@ cores are free, helpers (processes that `main` serves) do a part of the jobs."""
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,14 +14,14 @@ from typing import Any
 from . import cores
 from .backend import devices
 from .backend.ahead import Ahead
-from .backend.contract import Accelerator, Finished
+from .backend.contract import Accelerator
 from .backend.devices import Device
 from .children import Helpers, serve
 from .collecting import collected_later
+from .earlier import Done, Earlier, Results
 from .errors import Illegal, InputError
 from .jobs import Job, jobs_of
 from .kernel.kernel import Buffer, Kernel, verify_scopes
-from .kernel.program import Program
 from .kernel.schedule import Layout, Schedule
 from .kernel.target import Target
 from .kernel.work import usual_sizes
@@ -30,7 +32,7 @@ from .progress import Line, showing
 from .rewrite.lower_plan import Step
 from .runtime.link import Made
 from .runtime.plan import Compiled
-from .runtime.report import Report
+from .runtime.report import Report, main_operations
 from .scheduling.decisions import Choices, Decisions
 from .scheduling.default import default_schedule
 from .scheduling.divide import divided, plain_schedule
@@ -40,6 +42,7 @@ from .search.tune import Tuning
 
 PROCESSES = "LUMINAL_COMPILE_PROCESSES"  # how many compile at most, this one among them
 MOST = 8
+DIGITS = 10  # of a digest, in names
 REGIONS = 3  # distinct ones for each process: its start takes as long as two kernels
 
 
@@ -56,49 +59,78 @@ def helpers(regions: int, tuning: Tuning, report: Report) -> Helpers:
 
 def make_all(
     groups: Iterable[Sequence[Step]], usual: Mapping[str, Sequence[int]], tuning: Tuning,
-    report: Report, ahead: Ahead, others: Helpers,
+    report: Report, ahead: Ahead, others: Helpers, earlier: Earlier,
 ) -> Mapping[str, Made]:  # fmt: skip
     """What runs in place of each kernel, by the text of its canonical form. groups: steps that
     agree on how constants lie."""
     known = {tuple(id(step.kernel) for step in group): group for group in groups}
     jobs, parts = jobs_of(known.values(), usual)
-    jobs.sort(key=lambda job: -job.values)  # the longest is not begun last
-    made = dict[str, Sequence[Compiled]]()
+    with report.stage("earlier"):
+        done = {job.number: found for job in jobs if (found := earlier.find(job))}
+    for each in done.values():
+        ahead.known([one.program for one in each.all], each.codes)
+    made = {number: each.kernels for number, each in done.items()}
+    fresh = sorted((job for job in jobs if job.number not in made), key=lambda job: -job.values)
+    made |= _made_now(fresh, tuning, report, ahead, others)  # the longest is not begun last
+    for job in fresh:
+        earlier.add(job, made[job.number])
+    named = dict[str, Sequence[Compiled]]()
+    for job in jobs:
+        named |= _labelled(job.number, made[job.number])
+    return {text: [(r, named[each]) for r, each in several] for text, several in parts.items()}
+
+
+def _made_now(
+    jobs: Sequence[Job], tuning: Tuning, report: Report, ahead: Ahead, others: Helpers
+) -> dict[int, Results]:
+    """By the numbers of the jobs, which helpers share."""
+    made = dict[int, Results]()
     with Line(len(jobs)) as line:
         for done, job in enumerate(others.shared(jobs)):
             line.tell(done, f"making kernel {done + 1}/{len(jobs)}")
-            made |= make(job, tuning, report, ahead)
+            made[job.number] = make(job, tuning, report, ahead)
     with report.stage("helpers"):
-        for _, (result, codes, part) in others.results():
-            made |= result
-            ahead.known(_programs(result), codes)
-            report.notes |= part.notes
-            report.tried |= part.tried
+        for job, done in others.results():
+            ahead.known([one.program for one in done.all], done.codes)
+            made[job.number] = done.kernels
     for job in jobs:
-        if not job.kernels.keys() <= made.keys():  # a helper was lost, or failed: it shows here
-            made |= make(job, tuning, report, ahead)
-    return {text: [(r, made[each]) for r, each in several] for text, several in parts.items()}
-
-
-def make(
-    job: Job, tuning: Tuning, report: Report, ahead: Ahead
-) -> Mapping[str, Sequence[Compiled]]:
-    """The loop programs of each kernel, and their machine code begun. The first that reads a
-    constant says how it lies."""
-    made, shared = dict[str, Sequence[Compiled]](), dict[Buffer, Layout]()
-    report = report.of_job(job.number)
-    for text, (kernel, names) in job.kernels.items():
-        programs = lower_kernel(kernel, tuning, report, Settled(shared=shared, names=names))
-        with report.stage("render"):
-            for one in programs:
-                ahead.start(one.program)
-        _note_limits(programs, tuning.backend, report)
-        made[text] = programs
+        if job.number not in made:  # a helper was lost, or failed: it shows here
+            made[job.number] = make(job, tuning, report, ahead)
     return made
 
 
-def _programs(made: Mapping[str, Sequence[Compiled]]) -> list[Program]:
-    return [one.program for programs in made.values() for one in programs]
+def _labelled(number: int, made: Results) -> dict[str, list[Compiled]]:
+    """The kernels of a job under the names that people see: numbers, and what they mostly do."""
+    heads = itertools.chain([f"k{number}"], (f"k{number}_{part}" for part in itertools.count(2)))
+    return {
+        text: [replace(one, label=_name(next(heads), one.kernel)) for one in several]
+        for text, several in made.items()
+    }
+
+
+def _name(head: str, kernel: Kernel) -> str:
+    return "_".join((head, *main_operations(kernel)))
+
+
+def make(job: Job, tuning: Tuning, report: Report, ahead: Ahead) -> Results:
+    """The loop programs of each kernel, and their machine code begun. The first that reads a
+    constant says how it lies. Functions have names that no other job of any program has."""
+    made, shared = dict[str, Sequence[Compiled]](), dict[Buffer, Layout]()
+    digest = hashlib.sha256(job.text.encode()).hexdigest()[:DIGITS]
+    heads = (f"k{digest}_{part}" for part in itertools.count(1))
+    for text, (kernel, names) in job.kernels.items():
+        programs = lower_kernel(kernel, tuning, report, Settled(shared=shared, names=names))
+        programs = [_called(_name(next(heads), one.kernel), one) for one in programs]
+        with report.stage("render"):
+            for one in programs:
+                ahead.start(one.program)
+        made[text] = [_with_limit(one, tuning.backend) for one in programs]
+    return made
+
+
+def _called(name: str, made: Compiled) -> Compiled:
+    kernel, program = replace(made.kernel, name=name), replace(made.program, name=name)
+    return replace(made, kernel=kernel, program=program)
 
 
 def main() -> None:
@@ -116,26 +148,27 @@ def main() -> None:
     serve(answer)
 
 
-def made_for_another(
-    job: Job, device: str, tuning: Tuning
-) -> tuple[Mapping[str, Sequence[Compiled]], list[Finished], Report]:
-    """A job with its machine code and what is to be reported of it."""
+def made_for_another(job: Job, device: str, tuning: Tuning) -> Done:
+    """A job with its machine code."""
     report = Report(device, tuning.target.threads)
     with showing(False), collected_later(), Ahead(tuning.backend, tuning.target) as ahead:
-        made = make(job, tuning, report, ahead)
-        return made, ahead.finished(_programs(made)), report
+        done = Done(make(job, tuning, report, ahead), ())
+        return replace(done, codes=ahead.finished([one.program for one in done.all]))
 
 
 # ---- one kernel
 
 
-def _note_limits(made: Sequence[Compiled], backend: Device, report: Report) -> None:
-    """What bounds each kernel, where the device knows."""
-    if isinstance(backend, Accelerator):
-        for each in made:
-            found = backend.modelled(each.kernel, each.program, usual_sizes(each.kernel))
-            if found is not None:
-                report.notes.setdefault(each.name, []).append(str(found))
+def _with_limit(made: Compiled, backend: Device) -> Compiled:
+    """With a note of what bounds it, where the device knows."""
+    if not isinstance(backend, Accelerator):
+        return made
+    found = backend.modelled(made.kernel, made.program, usual_sizes(made.kernel))
+    return made if found is None else _noted(made, str(found))
+
+
+def _noted(made: Compiled, *notes: str) -> Compiled:
+    return replace(made, notes=(*made.notes, *notes))
 
 
 def lower_kernel(
@@ -168,19 +201,18 @@ def _lower_parts(
             if halves:
                 todo = [*halves, *todo]
                 continue
-            alone = settled.on(replace(part, name=report.name(part)))
+            alone = settled.on(part)
             plain = plain_schedule(alone, tuning.target)
             made.append(_lowered(alone, plain, tuning.target, report))
             refused = f"one point after another: {error}"
         settled.keep(part, made[-1].schedule)
         if refused:
-            report.notes.setdefault(made[-1].name, []).append(refused)
+            made[-1] = _noted(made[-1], refused)
     return made
 
 
 def _lower_part(part: Kernel, tuning: Tuning, report: Report) -> Compiled:
     """With the best known choices; with the default's own where those no longer fit."""
-    part = replace(part, name=report.name(part))
     choices, notes, tried = tuning.known(part)
     try:
         lowered = lower_scheduled(part, tuning.target, choices, report)
@@ -189,11 +221,7 @@ def _lower_part(part: Kernel, tuning: Tuning, report: Report) -> Compiled:
             raise
         notes = [f"stored choices were refused: {error}"]
         lowered = lower_scheduled(part, tuning.target, {}, report)
-    if notes:
-        report.notes[part.name] = notes
-    if tried:
-        report.tried[part.name] = tried
-    return lowered
+    return replace(lowered, notes=tuple(notes), tried=tuple(tried))
 
 
 def lower_scheduled(part: Kernel, target: Target, choices: Choices, report: Report) -> Compiled:

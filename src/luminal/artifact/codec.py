@@ -26,8 +26,8 @@ CLASSES = (
     kernel.Constant, kernel.Position, kernel.Load, kernel.Read, kernel.Apply, kernel.Guard,
     kernel.Reduction, kernel.Store, kernel.Value, kernel.Buffer, kernel.Kernel,
     program.Val, program.Instruction, program.Parallel, program.Tile, program.Program,
-    plan.Memory, plan.Argument, plan.Call, plan.Compiled, plan.Carried, plan.Loop,
-    plan.Joint, plan.Launch, plan.Plan, report.Candidate, report.Report,
+    plan.Memory, plan.Argument, plan.Call, plan.Candidate, plan.Compiled, plan.Carried, plan.Loop,
+    plan.Joint, plan.Launch, plan.Plan, report.Report,
     contract.Port, contract.Result, contract.Interface, saved.Saved,
     View, Scan, Scatter, Loop, Variable, recording.Step, recording.Recording,
 )  # fmt: skip

@@ -149,8 +149,8 @@ def kernel_rows(program: Executable) -> list[dict[str, Any]]:
             "calls": report.count(made),
             "values": [describe_value(value) for value in made.kernel.values],
             "schedule": made.schedule.text().splitlines(),
-            "notes": report.notes.get(made.name, []),
-            "candidates": [asdict(each) for each in report.tried.get(made.name, [])],
+            "notes": list(made.notes),
+            "candidates": [asdict(each) for each in made.tried],
         }
         for made in report.kernels
     ]

@@ -144,16 +144,31 @@ class Loop:
 
 
 @dataclass(frozen=True)
+class Candidate:
+    """Choices that a search has timed. seconds: of a call."""
+
+    choices: str
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Compiled:
-    """A prepared kernel, its schedule, its program."""
+    """A prepared kernel, its schedule, its program.
+
+    notes: how it was made, for people. tried: timed by a search, the chosen first. label: its name
+    in the program that it is of, where that is not its function's.
+    """
 
     kernel: Kernel
     schedule: Schedule
     program: Program
+    notes: tuple[str, ...] = ()
+    tried: tuple[Candidate, ...] = ()
+    label: str = ""
 
     @property
     def name(self) -> str:
-        return self.program.name
+        return self.label or self.program.name
 
     @computed_once
     def uses(self) -> tuple[frozenset[str], frozenset[str]]:
@@ -317,7 +332,7 @@ class Plan:
         ask for no size that the program does not have."""
         for made in self.kernels:
             for name in set(made.program.sizes) - self.sizes.keys():
-                raise CompileError(f"{made.program.name} asks for a size {name!r}: there is none")
+                raise CompileError(f"{made.name} asks for a size {name!r}: there is none")
         given = {n for n, memory in enumerate(self.memories) if memory.kind in GIVEN}
         fixed = {n for n in given if self.memories[n].kind != "input"}
         known = given.union(*(loop.given for loop in self.loops))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from html import escape
 
 from ..graph.scalars import SCALARS
@@ -15,14 +15,6 @@ from .plan import Compiled, Loop, Plan
 
 COSTLY = 6  # vector instructions: an operation that names a kernel
 NAMED = 3  # operations in a name
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """Choices that a search has timed. seconds: of a call."""
-
-    choices: str
-    seconds: float
 
 
 @dataclass
@@ -37,20 +29,12 @@ class Report:
     plans: list[str] = field(default_factory=list)
     origins: list[tuple[int, ...]] = field(default_factory=list)  # of each region: nodes' positions
     plan: Plan | None = None
-    notes: dict[str, list[str]] = field(default_factory=dict)  # kernel -> how it was tuned
-    tried: dict[str, list[Candidate]] = field(default_factory=dict)  # timed, the chosen first
     search: list[str] = field(default_factory=list)  # how plans were chosen
     joined: list[str] = field(default_factory=list)  # launches of several kernels
-    job: int = 0  # the number of a kernel before it is made: its parts are named after it
-    _named: int = 0
 
     def again(self) -> Report:
         """The record of a program that is only made to be measured."""
         return Report(self.device, self.threads)
-
-    def of_job(self, number: int) -> Report:
-        """This record, where a kernel is made."""
-        return replace(self, job=number, _named=0)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -65,12 +49,6 @@ class Report:
     def kernels(self) -> list[Compiled]:
         """The distinct kernels, in the order of their first call."""
         return self.plan.kernels if self.plan else []
-
-    def name(self, kernel: Kernel) -> str:
-        """A name for the next part of a kernel: numbers, and the operations that it mostly does."""
-        self._named += 1
-        part = [str(self._named)] if self._named > 1 else []
-        return "_".join([f"k{self.job}", *part, *main_operations(kernel)])
 
     @property
     def calls(self) -> list[str]:
@@ -101,7 +79,7 @@ class Report:
         ]
         for made in self.kernels:
             lines += ["", *describe(made, self.count(made))]
-            lines += [f"    {note}" for note in self.notes.get(made.name, ())]
+            lines += [f"    {note}" for note in made.notes]
         return "\n".join(lines)
 
     def _origins(self) -> str:

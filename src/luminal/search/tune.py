@@ -23,7 +23,7 @@ from ..kernel.target import Target
 from ..kernel.work import usual_sizes
 from ..progress import Line
 from ..rewrite.optimise import Extractor
-from ..runtime.report import Candidate
+from ..runtime.plan import Candidate
 from ..scheduling.decisions import Choices, Decision, Decisions, point_text
 from ..scheduling.prepare import prepare
 from ..scheduling.several import several

@@ -73,16 +73,16 @@ def fastest(
 def tolerance(kernels: Sequence[Kernel], sizes: Mapping[str, int]) -> float:
     """Relative error that another program may have: as of a random walk, of the roundings to the
     coarsest dtype of each kernel and of all terms of sums."""
-    walked, roundings = 0.0, {}
+    walked, rounded = 0.0, 0.0
     for kernel in kernels:
         extents = extents_at(kernel, usual_sizes(kernel) | dict(sizes))
         units = [UNIT[v.dtype.bytes, v.dtype.is_float] for v in kernel.values if _rounds(v)]
-        roundings[kernel.name] = max(units, default=0.0)
+        rounded += max(units, default=0.0) ** 2
         for value in kernel.values:
             if value.over and value.dtype.is_float:
                 terms = math.prod(extents[axis] for axis in value.over)
                 walked += terms * UNIT[max(4, value.dtype.bytes), True] ** 2
-    return min(MOST, ERRORS * math.sqrt(walked + sum(unit**2 for unit in roundings.values())))
+    return min(MOST, ERRORS * math.sqrt(walked + rounded))
 
 
 def _rounds(value: Value) -> bool:

@@ -145,8 +145,8 @@ def _kernel_row(
         "flops": done.flops,
         "bytes": done.bytes,
         "least": least,
-        "notes": report.notes.get(made.name, []),
-        "tried": [asdict(each) for each in report.tried.get(made.name, [])],
+        "notes": list(made.notes),
+        "tried": [asdict(each) for each in made.tried],
         "texts": texts | (seen.listing(number) if listings else {}),
     }
 
