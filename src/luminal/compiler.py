@@ -3,7 +3,8 @@
     passes -> normalise -> regions -> optimise -> lower the plan -> prepare -> schedule -> check
     -> lower -> verify -> render -> build -> link
 
-Equal regions are optimised once, equal kernels are lowered once; the repeats only cost calls.
+Equal regions are optimised once, equal kernels are lowered once in a process; the repeats only cost
+calls.
 """
 
 from __future__ import annotations
