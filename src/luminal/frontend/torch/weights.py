@@ -63,7 +63,8 @@ class Known:
         holds, so that it may be read."""
         read, known = self._words, self._samples
         if others:
-            read, known = ([x for n, x in enumerate(s) if n not in others] for s in (read, known))
+            read = [words for n, words in enumerate(read) if n not in others]
+            known = [sample for n, sample in enumerate(known) if n not in others]
         return bool(read) and np.concatenate(read).tobytes() != b"".join(known)
 
     def look(self, seconds: float) -> None:
