@@ -214,6 +214,21 @@ def test_states_are_saved_as_they_are(tmp_path: Path) -> None:
     assert loaded["sum"].tolist() == [4.0] * 3
 
 
+def test_a_state_that_was_set_among_the_parameters_is_saved(tmp_path: Path) -> None:
+    cx = Graph()
+    total, w, x = cx.parameter(3, name="total"), cx.parameter((3, 4)), cx.tensor(4, name="x")
+    cx.donate(total, total + w @ x)
+    (total * 2.0).output("double")
+    rt, ones, start = cx.compile(), np.ones((3, 4), np.float32), np.full(3, 5.0, np.float32)
+    with pytest.raises(luminal.InputError, match="dimension 0 is 4, not 3"):
+        rt.set_parameters(lambda: [(total, start), (w, ones.T)])
+    rt.set_parameters(lambda: [(total, start), (w, ones)])
+    rt(np.ones(4, np.float32))
+    assert rt[total].tolist() == [9.0] * 3
+    rt.save(tmp_path / "sums")
+    assert luminal.load(tmp_path / "sums")(np.ones(4, np.float32)).tolist() == [18.0] * 3
+
+
 def test_a_new_process_needs_no_compiler(tmp_path: Path) -> None:
     rt = attend().compile()
     rt.save(tmp_path / "model.luminal")

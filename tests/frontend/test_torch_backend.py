@@ -323,6 +323,18 @@ def test_results_that_are_views_of_results_share_memory():
     assert not turned.any() and not row.any() and (given == 7.0).all()
 
 
+def test_results_that_are_views_of_what_is_no_result_share_memory():
+    def function(x):
+        y, z = x * 2, x.t().reshape(12)
+        z[0] = 7.0
+        return y.T, y.view(12), z[::2], z.unsqueeze(0)
+
+    turned, flat, some, every = compiled(function)(torch.ones(3, 4))
+    flat.zero_()
+    every.zero_()
+    assert not turned.any() and not some.any()
+
+
 @pytest.mark.parametrize("trained", [False, True])
 def test_inputs_that_overlap_are_changed_and_returned(trained):
     def function(x, y, w):

@@ -17,7 +17,7 @@ import luminal.torch
 from luminal import ops
 from luminal.errors import CompileError, Unsupported
 from luminal.frontend.torch.table import RULES
-from luminal.frontend.torch.weights import Memory
+from luminal.frontend.torch.weights import Known, Memory
 from luminal.graph.graph import Graph
 from luminal.runtime.executable import Executable
 from luminal.torch import backend, report
@@ -50,6 +50,10 @@ CHANGES = {
     "assigned": assigned,
     "replaced": replaced,
     "clipped through data": lambda model: [p.data.clamp_(-0.1, 0.1) for p in model.parameters()],
+    "replaced, and another through data": lambda model: (
+        replaced(model),
+        model[3].bias.data.fill_(2.0),
+    ),
     "averaged through data": lambda model: model[3].bias.data.mul_(0.9).add_(0.1),
 }
 
@@ -99,6 +103,15 @@ def test_a_few_elements_written_through_data(change):
                 if len(told):
                     break
         close(frozen(x), model(x), 1e-4)
+
+
+def test_another_weight_where_one_lay_is_taken_in():
+    memory, known = np.zeros(64, np.float32), Known(1)
+    weight = torch.from_numpy(memory)
+    assert known.changed([weight]) == [0] and not known.changed([weight])
+    del weight
+    memory[7] = 1.0
+    assert known.changed([torch.from_numpy(memory)]) == [0]
 
 
 def test_time_of_other_programs_is_not_that_of_looking(monkeypatch):

@@ -138,6 +138,19 @@ def test_inputs_are_read_in_place() -> None:
     assert (engine.output(0) == 14).all()
 
 
+@pytest.mark.parametrize("left", [12, 100])
+def test_small_inputs_are_read_as_they_are_at_a_run(left: int) -> None:
+    """left: bytes of a page from where the array begins."""
+    _, engine = chain(1)
+    memory = np.zeros(4096, np.float32)
+    start = (-memory.ctypes.data % 4096 + 4096 - left) // 4
+    array = memory[start : start + 3]
+    run(engine, array)
+    array[:] = 7
+    engine.run()
+    assert engine.output(0).tolist() == [14.0] * 3
+
+
 def test_no_barrier_between_independent_calls() -> None:
     build = Build()
     x, a, b, out = (

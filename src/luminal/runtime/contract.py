@@ -101,8 +101,12 @@ class Engine(Protocol):
         what was set and where outputs lay before is forgotten. stream: of a device, in which the
         run is queued."""
 
-    def state(self, port: int) -> np.ndarray | None:
-        """The present contents of an input that an output replaces after each run, else None."""
+    @property
+    def states(self) -> frozenset[int]:
+        """The ports that outputs replace after each run."""
+
+    def state(self, port: int) -> np.ndarray:
+        """The present contents of one of `states`."""
 
     @property
     def peak_bytes(self) -> int:

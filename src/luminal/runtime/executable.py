@@ -13,10 +13,10 @@ import numpy as np
 
 from .. import forks
 from ..errors import InputError, Unsupported
+from ..graph import values
 from ..graph.node import Node
 from ..graph.passes import Program
 from ..graph.space import Range
-from ..graph.values import as_array, check_requirements, check_shape, implied_sizes, settle_sizes
 from .contract import Engine, Interface, Load, Piece, Spill
 from .inspection import Inspected
 from .report import Report
@@ -93,8 +93,8 @@ class Executable:
         """Set inputs of known shapes to zeros. What no run writes of a state takes no memory."""
         for tensor in tensors:
             number = self._numbers[self._key(tensor)]
-            shape = tuple(map(int, self._ports[number].shape))
-            zeros = np.zeros(shape, self._ports[number].dtype.numpy)
+            port = self._ports[number]
+            zeros = np.zeros([int(size) for size in port.shape], port.dtype.numpy)
             self.preset(number, zeros, self._engine.clear)
 
     def preset(
@@ -102,11 +102,11 @@ class Executable:
     ) -> None:
         """The value of a port, also of a constant. give: how the engine gets it."""
         port = self._ports[number]
-        array = as_array(port.name, port.dtype, value)
+        array = values.as_array(port.name, port.dtype, value)
         with self._lock:
             before = self._arrays.get(number)
             if before is None or before.shape != array.shape:
-                implied = implied_sizes(port.name, port.shape, array.shape)
+                implied = values.implied_sizes(port.name, port.shape, array.shape)
                 if port.needed:
                     self._told[number], self._changed = (port.name, implied), True
             self._arrays[number] = array
@@ -118,14 +118,16 @@ class Executable:
         """Set parameters to the (tensor, array) pairs of `load`, packing each before the next is
         asked for; `rt[...]` does not give them back. spill: see `Engine`. Raises InputError."""
         with self._lock:
-            parameters = self._parameters()
-            for tensor, array in load():
+            for tensor, value in load():
                 number = self._numbers[self._key(tensor)]
-                if self._ports[number].needed:
+                port = self._ports[number]
+                if number in self._engine.states:
+                    self.preset(number, value)
+                elif port.needed:
+                    array = values.fitting(port.name, port.dtype, port.shape, value)
                     self._engine.give_away(number, array, spill)
-                parameters.discard(number)
-            missing = parameters & self._missing
-            if missing:
+                self._missing.discard(number)
+            if missing := self._parameters() & self._missing:
                 names = ", ".join(f"'{self._ports[n].name}'" for n in sorted(missing))
                 raise InputError(f"no values for {names}")
             self._forget_parameters()
@@ -152,7 +154,9 @@ class Executable:
         return self._face.parameter_bytes
 
     def _parameters(self) -> set[int]:
-        return {n for n, port in enumerate(self._ports) if port.kind == "parameter"}
+        """Those that no run replaces."""
+        found = {n for n, port in enumerate(self._ports) if port.kind == "parameter"}
+        return found - self._engine.states
 
     def _forget_parameters(self) -> None:
         """The engine has made of them what it needs."""
@@ -171,9 +175,13 @@ class Executable:
                 return self._engine.output(number)
             port = self._numbers.get(key)
             if port is not None and port in self._arrays:
-                state = self._engine.state(port) if self._ran else None
-                return self._arrays[port] if state is None else state
+                return self._held(port)
         raise InputError(f"{tensor!r} is no output here: .output() comes before compile()")
+
+    def _held(self, number: int) -> np.ndarray:
+        """What was set, or what the last run made of it."""
+        replaced = self._ran and number in self._engine.states
+        return self._engine.state(number) if replaced else self._arrays[number]
 
     # ---- running
 
@@ -191,11 +199,11 @@ class Executable:
             names = ", ".join(f"'{self._ports[n].name}'" for n in sorted(self._missing))
             raise InputError(f"missing input {names}: set rt[tensor] = array before run()")
         self._changed = True
-        sizes = settle_sizes(self._face.sizes, given, self._told.values())
-        check_requirements(self._face.requirements, sizes)  # without them shapes mean nothing
+        sizes = values.settle_sizes(self._face.sizes, given, self._told.values())
+        values.check_requirements(self._face.requirements, sizes)  # else shapes mean nothing
         for number in self._told:
             port = self._ports[number]
-            check_shape(port.name, port.shape, self._arrays[number].shape, sizes)
+            values.check_shape(port.name, port.shape, self._arrays[number].shape, sizes)
         if sizes != self._sizes:
             self._sizes = None  # where memory is lacking, the engine is bound to none
             self._engine.bind(sizes)
@@ -238,8 +246,8 @@ class Executable:
         """
         with self._lock:
             if sizes != self._launched:
-                settled = settle_sizes(self._face.sizes, sizes, ())
-                check_requirements(self._face.requirements, settled)
+                settled = values.settle_sizes(self._face.sizes, sizes, ())
+                values.check_requirements(self._face.requirements, settled)
                 self._launched = None
                 self._engine.bind(settled)
                 self._launched = dict(sizes)
@@ -379,20 +387,14 @@ class Executable:
         what is made of packed parameters depends on sizes; OSError."""
         if self._save is None:
             raise Unsupported("the reference device has no program that could be saved")
-        held: dict[int, np.ndarray] = {}
+        stays = {n for n, port in enumerate(self._ports) if port.kind != "input"}
         with self._lock:
-            for number, array in self._arrays.items():
-                state = self._engine.state(number) if self._ran else None
-                if state is not None or self._ports[number].kind != "input":
-                    held[number] = array if state is None else state.copy()
-            made = self._engine.made() if self._given_away() else {}
+            known = sorted(self._arrays.keys() & (stays | self._engine.states))
+            held = {number: self._held(number) for number in known}
+            gone = self._parameters() - self._arrays.keys() - self._missing
+            made = self._engine.made() if any(self._ports[n].needed for n in gone) else {}
         if made is None:
             raise Unsupported("parameters given by set_parameters, of which something is made that "
                               "depends on run-time sizes, are not at hand any more: set them one "
                               "by one, rt[tensor] = array")  # fmt: skip
         self._save(self._face, held, made, Path(path))
-
-    def _given_away(self) -> bool:
-        """Some parameter is known to the engine only."""
-        gone = {n for n in self._parameters() if self._ports[n].needed}
-        return bool(gone - self._arrays.keys() - self._missing)

@@ -19,6 +19,8 @@ class Interpreted(Copying):
     def __init__(self, program: Program) -> None:
         self._program = program
         self._sources = [tensor.node for tensor in program.graph.sources]
+        replaced = {state for state, _ in program.states}
+        self.states = frozenset(n for n, node in enumerate(self._sources) if node in replaced)
         self._feeds: dict[Node, np.ndarray] = {}
         self._sizes: dict[str, int] = {}
         self._results: dict[Node, np.ndarray] = {}
@@ -45,10 +47,8 @@ class Interpreted(Copying):
     def output(self, number: int) -> np.ndarray:
         return self._results[self._program.roots[number]]
 
-    def state(self, port: int) -> np.ndarray | None:
-        node = self._sources[port]
-        replaced = any(state is node for state, _ in self._program.states)
-        return self._feeds[node].copy() if replaced else None
+    def state(self, port: int) -> np.ndarray:
+        return self._feeds[self._sources[port]].copy()
 
     @property
     def peak_bytes(self) -> int:

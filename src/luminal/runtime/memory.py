@@ -15,6 +15,7 @@ from ..errors import OutOfMemory
 from ..graph.dtype import DType
 from .arena import round_up
 
+LINE, PAGE = 64, 4096  # bytes: of memory that is there as a whole, or not at all
 SHARED = 1 << 20  # bytes from which a copy is shared out among threads
 SMALL, LEAST = 1 << 16, 8 << 20  # bytes: less is not cut from a pool's pieces; the least of these
 Allocate = Callable[[Sequence[int], Any], np.ndarray]  # shape, NumPy dtype -> aligned array
@@ -100,3 +101,33 @@ def _owner(array: np.ndarray) -> np.ndarray:
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array
+
+
+class Lent:
+    """Arrays that are read where the caller has them. Masked reads may touch a whole cache line, of
+    which one that ends a page has less: it is copied, and again before each run."""
+
+    def __init__(self, allocate: Allocate) -> None:
+        self._allocate = allocate
+        self._arrays: dict[int, np.ndarray] = {}
+        self._copies: dict[int, Block] = {}
+
+    def take(self, memory: int, array: np.ndarray) -> int:
+        """Where to read it."""
+        self._arrays[memory] = array
+        address = int(array.ctypes.data)
+        if array.nbytes >= LINE or address % PAGE <= PAGE - LINE:
+            self._copies.pop(memory, None)
+            return address
+        block = self._copies[memory] = Block(self._allocate, LINE)
+        self.renew()
+        return block.address
+
+    def renew(self) -> None:
+        for memory, block in self._copies.items():
+            array = self._arrays[memory]
+            block.array_of_bytes()[: array.nbytes] = array.reshape(-1).view(np.uint8)
+
+    @property
+    def bytes(self) -> int:
+        return sum(block.bytes for block in self._copies.values())

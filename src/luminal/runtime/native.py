@@ -17,7 +17,7 @@ from .arena import Life, place
 from .constants import Constants
 from .contract import Piece, Spill
 from .inspection import Inspected, Placed, sources
-from .memory import Block
+from .memory import Block, Lent
 from .order import spans_of, steps
 from .plan import Plan
 from .slots import Slots
@@ -60,7 +60,7 @@ class Native:
         self._looked_up = {n for n in plan.looked_up() if plan.memories[n].kind == "parameter"}
         self._placing = self._placing_sizes()
         self._kept = {m for m, made in enumerate(plan.memories) if made.kind != "input"}
-        self._states = dict(plan.states)
+        self._states, self.states = dict(plan.states), plan.states_of_ports
         self._state_shapes: dict[int, tuple[int, ...]] = {}
         self._shared = {new: old for old, new in plan.in_place}
         elsewhere = persistent | self._shared.keys()
@@ -70,9 +70,8 @@ class Native:
         rest = set(plan.states) - {*self._swapped, *plan.in_place}
         self._copied = sorted(rest)  # their new value replaces another state too, or stays
         self._blocks: dict[int, Block] = {}  # of results and states
-        self._arrays: dict[int, np.ndarray] = {}  # inputs that are read in place
+        self._lent = Lent(backend.empty)  # inputs that are read in place
         self._given_away: dict[int, int] = {}  # bytes of parameters that nobody else holds
-        self._small: dict[int, Block] = {}  # inputs that are copied because they are tiny
         self._bindings: dict[tuple[int, ...], Binding] = {}
         self._sizes: dict[str, int] = {}
         self._arena: Block | None = None
@@ -116,16 +115,7 @@ class Native:
         self._lay_state(memory, zeros.shape, Block(self._backend.zeros, zeros.nbytes))
 
     def _point(self, memory: int, array: np.ndarray) -> None:
-        """Read an array where it lies; masked reads may touch a whole cache line."""
-        if array.nbytes < 64:
-            block = self._small.get(memory) or Block(self._backend.empty, 64)
-            self._small[memory] = block
-            block.array(self._plan.memories[memory].dtype, array.shape)[...] = array
-            address = block.address
-        else:
-            address = array.ctypes.data
-        self._arrays[memory] = array
-        self._slots.point(memory, address)
+        self._slots.point(memory, self._lent.take(memory, array))
 
     def give_away(self, port: int, array: np.ndarray, spill: Spill | None) -> None:
         memory = self._plan.ports[port]
@@ -231,6 +221,7 @@ class Native:
 
     def _prepared(self) -> Binding:
         """What is made of parameters is new, and results have memory that nobody holds."""
+        self._lent.renew()
         if self._constants.stale:
             self._constants.refresh(self._run_call)
         for memory in self._results:
@@ -254,13 +245,14 @@ class Native:
         mine = memory not in self._persistent and memory not in self._shared
         return self._array(memory) if mine else self._value(memory).copy()
 
-    def state(self, port: int) -> np.ndarray | None:
+    def state(self, port: int) -> np.ndarray:
         memory = self._plan.ports[port]
-        return self._array(memory).copy() if memory in self._states else None
+        assert memory is not None
+        return self._array(memory).copy()
 
     @property
     def peak_bytes(self) -> int:
-        own = sum(block.bytes for block in (*self._blocks.values(), *self._small.values()))
+        own = sum(block.bytes for block in self._blocks.values()) + self._lent.bytes
         own += sum(self._given_away.values())
         arena = self._binding.arena_bytes if self._binding else 0
         return own + arena + self._constants.bytes + self._slots.workspace.bytes

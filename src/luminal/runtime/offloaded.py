@@ -64,6 +64,7 @@ class Offloaded(Copying):
             *(stack for loop in loops for stack, _ in (*loop.sliced, *loop.rows)),
             *(c.initial for loop in loops for c in loop.carried),
         }  # fmt: skip
+        self.states = plan.states_of_ports
         self._replaced = [pair for pair in plan.states if pair not in plan.in_place]
 
     # ---- buffers
@@ -387,10 +388,9 @@ class Offloaded(Copying):
     def output(self, number: int) -> np.ndarray:
         return self._read(self._plan.outputs[number])
 
-    def state(self, port: int) -> np.ndarray | None:
+    def state(self, port: int) -> np.ndarray:
         memory = self._plan.ports[port]
-        if memory is None or memory not in dict(self._plan.states):
-            return None
+        assert memory is not None
         self._write()
         return self._read(memory, self._shapes[memory])
 

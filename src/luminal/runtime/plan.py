@@ -250,6 +250,12 @@ class Plan:
         )
         return reads, writes
 
+    @property
+    def states_of_ports(self) -> frozenset[int]:
+        """The ports that hold states."""
+        held = dict(self.states)
+        return frozenset(port for port, memory in enumerate(self.ports) if memory in held)
+
     def persistent(self) -> frozenset[int]:
         """Memories that keep their contents between runs: what constant calls write."""
         return frozenset(m for c in self.calls if c.constant for m in self.touched(c)[1])

@@ -8,6 +8,7 @@ anew, as views of the user's tensors, with the strides and the offset of what th
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -31,7 +32,8 @@ def returned_views(graph: fx.Graph, shared: int | None = None) -> list[fx.Node]:
 
     results = output.args[0]
     seen = [n for n in results[:shared] if isinstance(n, fx.Node)]
-    shares = {n for n in seen if is_view(n) and _shares(n, seen)}
+    wholes = Counter(_whole(n) for n in dict.fromkeys(seen))
+    shares = {n for n in seen if _is_input(_whole(n)) or wholes[_whole(n)] > 1}
     output.args = (tuple(twin(n) if _varies(n) or n in shares else n for n in results),)
     _erase_unread(n for n in results if isinstance(n, fx.Node))
     return made
@@ -65,15 +67,21 @@ def is_view(node: fx.Node) -> bool:
         return isinstance(node.args[0], fx.Node) and is_view(node.args[0])
     if not isinstance(node.target, torch._ops.OpOverload):
         return False
+    if node.target is torch.ops.aten._unsafe_view.default:  # a view that autograd need not know
+        return True
     aliases = [result.alias_info for result in node.target._schema.returns]
     return len(aliases) == 1 and aliases[0] is not None and not aliases[0].is_write
 
 
-def _shares(view: fx.Node, results: list[fx.Node]) -> bool:
-    """Whether it has the memory of an input, or of a result that is no view."""
+def _whole(view: fx.Node) -> fx.Node:
+    """What its memory was made for: an input, or what is no view."""
     while is_view(view):
         (view,) = view.args[:1]  # type: ignore[assignment]
-    return view.op == "placeholder" or view in results
+    return view
+
+
+def _is_input(node: fx.Node) -> bool:
+    return node.op == "placeholder"
 
 
 def _varies(node: Any) -> bool:

@@ -11,7 +11,9 @@ from __future__ import annotations
 import ctypes
 import time
 import warnings
+import weakref
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -33,26 +35,37 @@ class Known:
     def __init__(self, count: int) -> None:
         self._states: list[tuple[int, int, int] | None] = [None] * count
         self._words = [NONE] * count
-        self._samples = b""
+        self._samples = [b""] * count
+        self._tensors: list[weakref.ref[torch.Tensor] | None] = [None] * count
         self._memory = Memory()
 
     def changed(self, tensors: Sequence[torch.Tensor]) -> list[int]:
         """The numbers of those to be taken in again; they are known from now on."""
         states = [version(tensor) for tensor in tensors]
-        if states == self._states and None not in states:
-            # the same memory, which the caller holds: the words may be read
-            if self._read() == self._samples:
-                return []
+        pairs = enumerate(zip(states, self._states))
+        found = [n for n, (state, known) in pairs if state is None or state != known]
+        if self._written(set(found)):
             found = list(range(len(tensors)))
-        else:
-            pairs = enumerate(zip(states, self._states))
-            found = [n for n, (state, known) in pairs if state is None or state != known]
         self._states = states
         for number in found:
             self._words[number] = _words(tensors[number])
+            self._samples[number] = self._words[number].tobytes()
+            self._tensors[number] = weakref.ref(tensors[number], partial(self._gone, number))
             self._memory.take(number, tensors[number])
-        self._samples = self._read()
         return found
+
+    def _gone(self, number: int, tensor: weakref.ref[torch.Tensor]) -> None:
+        """Another tensor may lie where this one lay."""
+        self._states[number] = None
+
+    def _written(self, others: set[int]) -> bool:
+        """Whether samples have changed, of all but these: what lies where it lay, the caller
+        holds, so that it may be read."""
+        read, known = self._words, self._samples
+        if others:
+            read = [words for n, words in enumerate(read) if n not in others]
+            known = [sample for n, sample in enumerate(known) if n not in others]
+        return bool(read) and np.concatenate(read).tobytes() != b"".join(known)
 
     def look(self, seconds: float) -> None:
         """Go on looking through the memory of the weights, after a call that took so long; what
@@ -61,9 +74,6 @@ class Known:
         if number is not None:
             self._states[number] = None
             warnings.warn(STALE, RuntimeWarning, stacklevel=2)
-
-    def _read(self) -> bytes:
-        return np.concatenate(self._words).tobytes() if self._words else b""
 
 
 STALE = (
