@@ -20,6 +20,7 @@ from ..graph.space import Range
 from .contract import Engine, Interface, Load, Piece, Spill
 from .inspection import Inspected
 from .report import Report
+from .told import Told
 from .trace import Span
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Executable:
         self._lock = threading.RLock()
         forks.guard(self, "_lock", forks.RUN)
         self._arrays: dict[int, np.ndarray] = {}
-        self._told: dict[int, tuple[str, dict[str, int]]] = {}
+        self._told = Told(interface, ports)
         self._missing = {n for n, port in enumerate(ports) if port.needed}
         self._given: Mapping[str, int] = {}
         self._sizes: dict[str, int] | None = None
@@ -81,9 +82,7 @@ class Executable:
 
     def __setitem__(self, tensor: Any, value: Any) -> None:
         """Give an input or a parameter its values. Raises InputError."""
-        number = self._numbers.get(self._key(tensor))
-        if number is None:
-            raise InputError(f"{tensor!r} is no input of this program; {self._input_names()}")
+        number = self._number(tensor)
         port = self._ports[number]
         if port.kind == "constant":
             raise InputError(f"'{port.name}' is a constant: known at compile time, never changed")
@@ -92,7 +91,7 @@ class Executable:
     def clear(self, tensors: Iterable[Any]) -> None:
         """Set inputs of known shapes to zeros. What no run writes of a state takes no memory."""
         for tensor in tensors:
-            number = self._numbers[self._key(tensor)]
+            number = self._number(tensor)
             port = self._ports[number]
             zeros = np.zeros([int(size) for size in port.shape], port.dtype.numpy)
             self.preset(number, zeros, self._engine.clear)
@@ -104,11 +103,7 @@ class Executable:
         port = self._ports[number]
         array = values.as_array(port.name, port.dtype, value)
         with self._lock:
-            before = self._arrays.get(number)
-            if before is None or before.shape != array.shape:
-                implied = values.implied_sizes(port.name, port.shape, array.shape)
-                if port.needed:
-                    self._told[number], self._changed = (port.name, implied), True
+            self._changed |= self._told.tell(number, array.shape)
             self._arrays[number] = array
             self._missing.discard(number)
             if port.needed:
@@ -119,12 +114,13 @@ class Executable:
         asked for; `rt[...]` does not give them back. spill: see `Engine`. Raises InputError."""
         with self._lock:
             for tensor, value in load():
-                number = self._numbers[self._key(tensor)]
+                number = self._number(tensor)
                 port = self._ports[number]
                 if number in self._engine.states:
                     self.preset(number, value)
                 elif port.needed:
                     array = values.fitting(port.name, port.dtype, port.shape, value)
+                    self._changed |= self._told.tell(number, array.shape)
                     self._engine.give_away(number, array, spill)
                 self._missing.discard(number)
             if missing := self._parameters() & self._missing:
@@ -162,7 +158,7 @@ class Executable:
         """The engine has made of them what it needs."""
         for number in self._parameters():
             self._arrays.pop(number, None)
-            self._told.pop(number, None)
+            self._told.forget_fixed(number)
             self._missing.discard(number)
 
     def __getitem__(self, tensor: Any) -> np.ndarray:
@@ -199,11 +195,7 @@ class Executable:
             names = ", ".join(f"'{self._ports[n].name}'" for n in sorted(self._missing))
             raise InputError(f"missing input {names}: set rt[tensor] = array before run()")
         self._changed = True
-        sizes = values.settle_sizes(self._face.sizes, given, self._told.values())
-        values.check_requirements(self._face.requirements, sizes)  # else shapes mean nothing
-        for number in self._told:
-            port = self._ports[number]
-            values.check_shape(port.name, port.shape, self._arrays[number].shape, sizes)
+        sizes = self._told.settled(given)
         if sizes != self._sizes:
             self._sizes = None  # where memory is lacking, the engine is bound to none
             self._engine.bind(sizes)
@@ -363,6 +355,13 @@ class Executable:
     def explain(self) -> str:
         """What was compiled: stages with times, kernels with what they fuse, their schedules."""
         return self._report.text()
+
+    def _number(self, tensor: Any) -> int:
+        """Of its port."""
+        number = self._numbers.get(self._key(tensor))
+        if number is None:
+            raise InputError(f"{tensor!r} is no input of this program; {self._input_names()}")
+        return number
 
     def _input_names(self) -> str:
         return f"its inputs are {', '.join(self.inputs)}" if self.inputs else "it has no inputs"

@@ -1,0 +1,43 @@
+"""What the shapes of arrays say of run-time sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..graph import values
+from ..graph.index import names_of
+from .contract import Interface, Port
+
+
+class Told:
+    """The shapes of the arrays that a program was given, by port."""
+
+    def __init__(self, interface: Interface, ports: Sequence[Port]) -> None:
+        self._face, self._ports = interface, ports
+        self._shapes: dict[int, tuple[int, ...]] = {}
+        self._implied: dict[int, tuple[str, dict[str, int]]] = {}  # (name of the port, sizes)
+
+    def tell(self, number: int, shape: tuple[int, ...]) -> bool:
+        """Whether that is new, and sizes are to be settled again. Raises InputError."""
+        port = self._ports[number]
+        if self._shapes.get(number) == shape:
+            return False
+        implied = values.implied_sizes(port.name, port.shape, shape)
+        if port.needed:
+            self._shapes[number], self._implied[number] = shape, (port.name, implied)
+        return port.needed
+
+    def forget_fixed(self, number: int) -> None:
+        """An array that is there no more, unless its shape says something."""
+        if not names_of(self._ports[number].shape):
+            self._shapes.pop(number, None)
+            self._implied.pop(number, None)
+
+    def settled(self, given: Mapping[str, int]) -> dict[str, int]:
+        """All sizes, where every shape fits them. Raises DimError, InputError."""
+        sizes = values.settle_sizes(self._face.sizes, given, self._implied.values())
+        values.check_requirements(self._face.requirements, sizes)  # else shapes mean nothing
+        for number, shape in self._shapes.items():
+            port = self._ports[number]
+            values.check_shape(port.name, port.shape, shape, sizes)
+        return sizes
