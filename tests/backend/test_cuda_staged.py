@@ -104,7 +104,7 @@ def test_rows_within_longer_rows(first: int, staged: bool) -> None:
 def test_rows_at_floors_are_no_tiles() -> None:
     """Rows and columns of an image, every second one, as one axis."""
     graph = luminal.Graph()
-    x, w = (graph.tensor(s, dtype=bf16, name=n) for s, n in (((48, 16, 256), "x"), ((64, 256), "w")))
+    x, w = (graph.tensor(s, bf16, n) for s, n in (((48, 16, 256), "x"), ((64, 256), "w")))
     (x[::2, ::2].flatten(0, 1) @ w.T).output("y")
     rt = graph.compile("cuda races")
     assert "mma_bf16" in rt.sources()[rt.kernels[0].name] and not is_staged(rt.kernels[0].program)
