@@ -24,7 +24,8 @@ Written by `scripts/amd_kernels.py` from what `luminal bench gpu --compile` foun
 thread in memory at all; *LDS*: bytes that a group shares; *waves*: that fit on a SIMD. The table of
 models has the most of each, and of waves the fewest. No kernel here multiplies matrices by
 instructions (mfma, wmma): products are multiply-adds. Sizes are those of
-[the other table](gpu_kernels.md). Kernels are those of commit {commit}.
+[the other table](gpu_kernels.md). Kernels are those of commit {commit}; what
+has changed since is not in these figures.
 """
 
 

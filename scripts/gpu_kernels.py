@@ -1,9 +1,9 @@
 """docs/gpu_kernels.md from what `luminal bench gpu --compile --json FILE` wrote.
 
     luminal bench gpu --compile --device cuda:sm_90a,cuda:sm_80 --json rows.json
-    python scripts/gpu_kernels.py rows.json [older.json@COMMIT ...] > docs/gpu_kernels.md
+    python scripts/gpu_kernels.py rows.json [older.json@COMMIT ...] [older.md@COMMIT] > new.md
 
-A file of an earlier commit is named with it.
+A file of an earlier commit is named with it; of an earlier page the lines without new figures stay.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def main(files: list[str]) -> None:
     words = ["git", "rev-parse", "--short", "HEAD"]
     found = subprocess.run(words, cwd=Path(__file__).parent, capture_output=True, text=True)
     rows, of = list[Row](), dict[str, dict[str, None]]()
-    for file in files:
+    pages = [file.partition("@") for file in files if ".md" in file]
+    for file in (file for file in files if ".md" not in file):
         name, _, commit = file.partition("@")
         read = json.loads(Path(name).read_text())
         rows += read
@@ -48,12 +49,23 @@ def main(files: list[str]) -> None:
     commits = (f"commit {commit} ({', '.join(models)})" for commit, models in of.items())
     print(HEAD.replace("{commits}", " and\n".join(commits)))
     print(summary(rows))
+    for page, _, commit in pages:
+        print(f"\nNot compiled again, so as they were at commit {commit}:\n")
+        print("\n".join(_kept(Path(page).read_text(), rows)))
     for row in rows:
         if row["device"] == LISTED and "fault" not in row:
             print(f"\n## {row['model']} {row['phase']}".rstrip())
             if row["spilling"]:
                 print(f"\nSpills: {', '.join(row['spilling'])}.")
             print(f"\n{listing(row)}")
+
+
+def _kept(page: str, rows: list[Row]) -> list[str]:
+    """The table of a page, without the lines of which there are new ones."""
+    head, rule, *lines = (x for x in page.split("\n## ")[0].splitlines() if x.startswith("|"))
+    new = {(row["model"], row["phase"], row["device"]) for row in rows}
+    cells = ((line, [cell.strip() for cell in line.split("|")]) for line in lines)
+    return [head, rule, *(line for line, (_, *key) in cells if tuple(key[:3]) not in new)]
 
 
 if __name__ == "__main__":

@@ -101,6 +101,19 @@ def test_rows_within_longer_rows(first: int, staged: bool) -> None:
     assert near(rt["y"], part @ weights.astype(np.float32).T)
 
 
+def test_rows_at_floors_are_no_tiles() -> None:
+    """Rows and columns of an image, every second one, as one axis."""
+    graph = luminal.Graph()
+    x, w = (graph.tensor(s, bf16, n) for s, n in (((48, 16, 256), "x"), ((64, 256), "w")))
+    (x[::2, ::2].flatten(0, 1) @ w.T).output("y")
+    rt = graph.compile("cuda races")
+    assert "mma_bf16" in rt.sources()[rt.kernels[0].name] and not is_staged(rt.kernels[0].program)
+    rt["x"], rt["w"] = given, weights = numbers(48, 16, 256), numbers(64, 256)
+    rt.run()
+    rows = given[::2, ::2].reshape(-1, 256).astype(np.float32)
+    assert near(rt["y"], rows @ weights.astype(np.float32).T)
+
+
 def test_the_loop_program_says_the_same() -> None:
     """By the interpreter, in which copies are NaN until they are waited for."""
     graph = luminal.Graph()

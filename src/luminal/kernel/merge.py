@@ -169,21 +169,21 @@ def _without_digits(kernel: Kernel) -> Kernel:
     """Neighbouring dimensions become one where that takes floors out of an index: an image that
     was upsampled lies as (row / 2, row mod 2), and a window walks its rows."""
     for name in [b.name for b in kernel.buffers if b.layout is None and not b.constant]:
-        found = [e for e in _accesses(kernel) if e.buffer == name]
-        if not any(e.slots for e in found):
-            at = 0
-            while at + 1 < len(kernel.buffer(name).shape):
-                count = kernel.buffer(name).shape[at + 1]
-                if _simpler(found, at, count):
-                    kernel = _join(kernel, {name: at}, lambda i: i)
-                    found = [e for e in _accesses(kernel) if e.buffer == name]
-                else:
-                    at += 1
+        at = 0
+        while at + 1 < len(kernel.buffer(name).shape):
+            found = [e for e in _accesses(kernel) if e.buffer == name]
+            if _simpler(found, at, kernel.buffer(name).shape[at + 1]):
+                kernel = _join(kernel, {name: at}, lambda i: i)
+            else:
+                at += 1
     return kernel
 
 
 def _simpler(accesses: list[Load | Store], at: int, count: Index) -> bool:
-    """The two dimensions have fewer floors as one."""
+    """The two dimensions have fewer floors as one, and data say nothing of where in them."""
+    slots = {name for e in accesses for name, _ in e.slots}
+    if any(slots & (e.index[at].names() | e.index[at + 1].names()) for e in accesses):
+        return False
     apart = [{*e.index[at].floors, *e.index[at + 1].floors} for e in accesses]
     joined = [set((e.index[at] * count + e.index[at + 1]).floors) for e in accesses]
     return joined != apart and all(a <= b for a, b in zip(joined, apart))
@@ -271,7 +271,7 @@ def images_as_rows(kernel: Kernel) -> Kernel:
     while True:
         pair = next((p for p in _pairs(kernel) if _of_one_factor(kernel, *p)), None)
         if pair is None:
-            return kernel
+            return _without_digits(kernel)
         a, b = pair
         count = kernel.axes[b]
         whole = Space(kernel.sizes, {a: kernel.axes[a] * count})

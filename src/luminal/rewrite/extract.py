@@ -96,9 +96,11 @@ class Classes:
 
 
 def classes_of(
-    engine: Engine, encoding: Encoding, region: Region, everything: bool = False
-) -> Classes:
-    """The e-graph of a region as plain data; `everything`: also what is never worth taking."""
+    engine: Engine, encoding: Encoding, region: Region, everything: bool = False,
+    again: bool = False,
+) -> Classes:  # fmt: skip
+    """The e-graph of a region as plain data; `everything`: also what is never worth taking; again:
+    what is made of constants and larger than these may be made in every run, and stored."""
     tables = engine.tables([*OPERATIONS, "ax", "fixed", "term"])
     numbers: dict[object, int] = {}
     alternatives: list[list[ENode]] = []
@@ -133,6 +135,8 @@ def classes_of(
     classes.first = first_choices(classes.alternatives)
     _find_dtypes(classes)
     _find_constants(classes)
+    if again:
+        classes.constant = [a and b for a, b in zip(classes.constant, _no_larger(classes))]
     return classes
 
 
@@ -222,6 +226,25 @@ def _find_constants(classes: Classes) -> None:
         )
         static = all(space.axes[a].is_constant for a in names(classes.axes[c]))
         classes.constant[c] = classes.fixed[c] and from_memory[c] and static
+
+
+def _no_larger(classes: Classes) -> list[bool]:
+    """Of each class that is constant, that it takes no more bytes than what it is made of, or is a
+    root, which is stored in any case."""
+    space, names = classes.encoding.space, classes.encoding.names
+    sources = [frozenset[int]()] * len(classes.constant)
+    found = [c in classes.roots for c in range(len(sources))]
+
+    def size(c: int) -> int:
+        axes = (space.axes[a].constant for a in names(classes.axes[c]))
+        return math.prod(axes) * classes.dtype[c].bytes
+
+    for c in filter(classes.constant.__getitem__, classes.order):
+        node = classes.alternatives[c][classes.first[c]]
+        below = (sources[x] for x in node.children)
+        sources[c] = frozenset([c]) if classes.is_input(c) else frozenset().union(*below)
+        found[c] = found[c] or size(c) <= sum(map(size, sources[c]))
+    return found
 
 
 # ---- seeds: one alternative for every class, bottom up, so never a cycle

@@ -52,7 +52,7 @@ def extractor(
 ) -> Extractor:
     """The region, saturated: plans can be chosen."""
     engine, encoding, growth = saturate(region, limits=limits)
-    classes = classes_of(engine, encoding, region)
+    classes = classes_of(engine, encoding, region, again=model.in_rows)
     state = "saturated" if growth.complete else "stopped at a limit"
     notes = (
         f"{growth.before} -> {growth.after} e-nodes in {growth.rounds} rounds, "

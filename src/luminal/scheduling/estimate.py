@@ -14,6 +14,7 @@ from ..kernel.kernel import Value
 from ..kernel.program import LINE
 from .draft import Draft
 from .facts import Access, weight
+from .instructions import STAGES
 
 SCATTERED, FAR = 2.0, 4.0  # cycles of an element apart from its neighbours, on the same set too
 NEAR = 1.0  # the same of one that is loaded from the second cache
@@ -58,14 +59,18 @@ def _of_threads(draft: Draft, v: Value, cycles: float) -> float:
         elif loop.constant:
             together *= -(-within[loop.axis] // loop.step)
         within[loop.axis] = loop.step
-    idle = target.threads / (units * max(1, lanes // target.group))
+    tile = draft.tiles.get(v.name)
+    matrix = tile.pair[0] if tile and tile.rows and tile.pair else None
+    threads = matrix.threads if matrix else lanes  # lanes of matrices are elements of sums
+    idle = target.threads / (units * max(1, threads // target.group))
     if v in found.group and found.tile is not None:
         tiles = prod(-(-draft.size[a] // found.tile.size(a)) for a in v.axes)
         warps = lanes // target.group if found.tile.deep[0] else 1
         idle /= max(1.0, target.threads / (tiles * max(1, warps)))
+    together *= STAGES if matrix and matrix.staged else 1  # turns that are copied ahead
     turns = again(draft, v) * draft.facts.points(v) / (units * lanes * used * together)
     loads = any(x.load for x in draft.facts.accesses(v))
-    groups = max(target.threads, units * lanes // target.group)
+    groups = max(target.threads, units * threads // target.group)
     return max(cycles * max(1.0, idle) / used, turns * WAIT * groups * loads)
 
 

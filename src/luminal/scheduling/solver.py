@@ -107,7 +107,7 @@ class Solver:
         rows = [a for a in value.axes if instructions.apart(facts, value, a, lane)]
         for pair, a, t, u in product(pairs, rows, MATRICES, MATRICES):
             sizes = {lane: t * pair[0].columns, a: u * pair[0].rows}
-            if pair[0].staged and (t, u) != (1, 1):
+            if pair[0].staged and ((t, u) != (1, 1) or _floored(job.accesses, {lane, a})):
                 continue
             fits = (instructions.rows_of(facts, v, pair[0], a) for v in group)
             if pair[0].registers and not all(fits):
@@ -261,3 +261,9 @@ class Solver:
             return -sum(a not in x.axes for x in accesses), near
 
         return sorted(kept, key=order)[:3]
+
+
+def _floored(accesses: list[Access], axes: set[str]) -> bool:
+    """Something is loaded at floors of these axes: threads do not find it a row at a time."""
+    floors = (f for x in accesses if x.load for i in x.load.index for f in i.floors)
+    return any(not axes.isdisjoint(f.numerator.names()) for f in floors)
