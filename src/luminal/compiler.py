@@ -55,7 +55,7 @@ from .search.programs import searched
 from .search.tune import Budget, Tuning
 from .store import Store
 
-NOBODY = Helpers(0, "")
+NOBODY, NONE = Helpers(0, ""), Earlier()
 
 
 def compile_graph(
@@ -157,7 +157,7 @@ def _native(program: Program, tuning: Tuning, budget: Budget | None, report: Rep
                     build = partial(_build, source, ahead)
                     plans = searched(program, source.regions, plans, build, tuning, budget, report)
             with collected_later():
-                earlier = Earlier(tuning.state if budget is None else None)
+                earlier = NONE if budget is not None else Earlier.of(tuning.backend, tuning.state)
                 _, codes = _build(source, ahead, plans, tuning, report, others, earlier)
     needs, objects = tuning.backend.needs(tuning.target), tuple(code.code for code in codes)
     return Saved(report, needs, tuning.target, objects)
@@ -203,13 +203,12 @@ def optimise_regions(
 
 def _build(
     source: Source, ahead: Ahead, plans: Mapping[str, Chosen], tuning: Tuning, report: Report,
-    others: Helpers = NOBODY, earlier: Earlier | None = None,
+    others: Helpers = NOBODY, earlier: Earlier = NONE,
 ) -> tuple[Plan, Sequence[Kept]]:  # fmt: skip
     """The kernels of these plans, linked, as machine code."""
     with report.stage("ranges"):
         steps = {key: chosen.by_range for key, chosen in plans.items()}
     groups = [group for region in source.regions for group in grouped(steps[region.key])]
-    earlier = earlier or Earlier()
     made = make_all(groups, source.program.graph.usual, tuning, report, ahead, others, earlier)
     with report.stage("link"):
         plan = linked_plan(source.program, source.stages, source.parts, steps, made)

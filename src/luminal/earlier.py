@@ -10,6 +10,7 @@ from typing import TypeAlias
 from .artifact.saved import outline
 from .backend.ahead import Ahead
 from .backend.contract import Accelerator, Finished, Kept
+from .backend.devices import Device
 from .jobs import Job
 from .runtime.plan import Compiled
 
@@ -33,11 +34,17 @@ _DONE: dict[str, Done] = {}  # by all that the kernels depend on
 
 
 class Earlier:
-    """Jobs that were done under the same state. state: what else kernels depend on (see
+    """Jobs that were done under the same state, on the CPU: the texts of accelerators may become
+    one, in which every function has a name of its own. state: what else kernels depend on (see
     `Tuning.state`); None: nothing is known, and nothing is kept."""
 
     def __init__(self, state: Sequence[str] | None = None) -> None:
         self._state, self._fresh = state, list[tuple[str, Done]]()
+
+    @staticmethod
+    def of(device: Device, state: Sequence[str]) -> Earlier:
+        """What is known for a device."""
+        return Earlier(None if isinstance(device, Accelerator) else state)
 
     def find(self, job: Job) -> Done | None:
         """What was made of it, or of an equal one."""
@@ -55,7 +62,7 @@ class Earlier:
         """What has been added, with its machine code."""
         for key, done in self._fresh:
             codes = ahead.codes([one.program for one in done.all])
-            _DONE[key] = _small(done, codes, isinstance(ahead.backend, Accelerator))
+            _DONE[key] = _small(done, codes)
         for key in list(_DONE)[:-MOST]:
             _DONE.pop(key, None)
 
@@ -63,10 +70,8 @@ class Earlier:
         return "\n".join((*(self._state or ()), job.text))
 
 
-def _small(done: Done, codes: Sequence[Kept], whole: bool) -> Done:
-    """Without statements and texts, unless several kernels may yet become one launch."""
-    if whole:
-        return replace(done, codes=codes)
+def _small(done: Done, codes: Sequence[Kept]) -> Done:
+    """Without statements and texts."""
     kernels = {
         text: [replace(one, program=outline(one.program)) for one in several]
         for text, several in done.kernels.items()

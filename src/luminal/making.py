@@ -3,11 +3,10 @@ cores are free, helpers (processes that `main` serves) do a part of the jobs."""
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -42,7 +41,6 @@ from .search.tune import Tuning
 
 PROCESSES = "LUMINAL_COMPILE_PROCESSES"  # how many compile at most, this one among them
 MOST = 8
-DIGITS = 10  # of a digest, in names
 REGIONS = 3  # distinct ones for each process: its start takes as long as two kernels
 
 
@@ -76,7 +74,7 @@ def make_all(
         earlier.add(job, made[job.number])
     named = dict[str, Sequence[Compiled]]()
     for job in jobs:
-        named |= _labelled(job.number, made[job.number])
+        named |= _labelled(job, made[job.number])
     return {text: [(r, named[each]) for r, each in several] for text, several in parts.items()}
 
 
@@ -99,25 +97,31 @@ def _made_now(
     return made
 
 
-def _labelled(number: int, made: Results) -> dict[str, list[Compiled]]:
-    """The kernels of a job under the names that people see: numbers, and what they mostly do."""
-    heads = itertools.chain([f"k{number}"], (f"k{number}_{part}" for part in itertools.count(2)))
+def _labelled(job: Job, made: Results) -> Results:
+    """As they would be named had they been made for this job: their functions may be another's."""
+    heads = _heads(job)
     return {
         text: [replace(one, label=_name(next(heads), one.kernel)) for one in several]
         for text, several in made.items()
     }
 
 
+def _heads(job: Job) -> Iterator[str]:
+    """Numbers of its parts, with which names begin."""
+    yield f"k{job.number}"
+    yield from (f"k{job.number}_{part}" for part in itertools.count(2))
+
+
 def _name(head: str, kernel: Kernel) -> str:
+    """With what it mostly does."""
     return "_".join((head, *main_operations(kernel)))
 
 
 def make(job: Job, tuning: Tuning, report: Report, ahead: Ahead) -> Results:
     """The loop programs of each kernel, and their machine code begun. The first that reads a
-    constant says how it lies. Functions have names that no other job of any program has."""
+    constant says how it lies."""
     made, shared = dict[str, Sequence[Compiled]](), dict[Buffer, Layout]()
-    digest = hashlib.sha256(job.text.encode()).hexdigest()[:DIGITS]
-    heads = (f"k{digest}_{part}" for part in itertools.count(1))
+    heads = _heads(job)
     for text, (kernel, names) in job.kernels.items():
         programs = lower_kernel(kernel, tuning, report, Settled(shared=shared, names=names))
         programs = [_called(_name(next(heads), one.kernel), one) for one in programs]

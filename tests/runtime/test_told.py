@@ -14,10 +14,10 @@ def test_a_parameter_that_was_packed_still_tells_its_size():
     program = cx.compile(cache=False)
     program.set_parameters(lambda: [(w, np.ones(30, np.float32))])
     for _ in range(2):
-        program["x"] = np.arange(30)
+        program["x"] = np.arange(30, dtype=np.float32)
         program.run()
         assert (program["y"] == np.arange(30) + 1).all()
-        program["x"] = np.zeros(3000)
+        program["x"] = np.zeros(3000, np.float32)
         with pytest.raises(DimError, match=r"30.*'w'.*3000"):
             program.run()
     program.set_parameters(lambda: [(w, np.ones(3000, np.float32))])
