@@ -55,6 +55,7 @@ MODELS |= {
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_logits_and_names(kind, tmp_path):
+    torch.manual_seed(0)
     model = MODELS[kind]()
     model.config.id2label = {n: f"thing {n}" for n in range(5)}
     tiny_vision.saved(model, tmp_path)
