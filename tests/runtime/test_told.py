@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from luminal import Graph
-from luminal.errors import DimError, InputError
+from luminal.errors import DimError, InputError, LossyInput
 
 
 def test_a_parameter_that_was_packed_still_tells_its_size():
@@ -23,6 +23,15 @@ def test_a_parameter_that_was_packed_still_tells_its_size():
     program.set_parameters(lambda: [(w, np.ones(3000, np.float32))])
     program.run()
     assert (program["y"] == 1).all() and program["y"].shape == (3000,)
+
+
+def test_a_parameter_of_another_dtype_is_refused():
+    cx = Graph()
+    w = cx.parameter(3, "f32", "w")
+    (w * 2.0).output("y")
+    program = cx.compile(cache=False)
+    with pytest.raises(LossyInput, match="'w' is f32"):
+        program.set_parameters(lambda: [(w, np.ones(3, np.int64))])
 
 
 def test_an_output_is_no_parameter():

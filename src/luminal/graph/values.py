@@ -121,13 +121,10 @@ def checked(node: Node, value: Any) -> np.ndarray:
     return array
 
 
-def fitting(name: str, wanted: DType, shape: Shape, value: Any) -> np.ndarray:
-    """As `as_array`, of constant sizes that are right; an array that need not be converted may
-    keep its strides."""
+def fitting(name: str, wanted: DType, value: Any) -> np.ndarray:
+    """As `as_array`; an array that need not be converted may keep its strides."""
     right = isinstance(value, np.ndarray) and value.dtype == wanted.numpy
-    array = value if right else as_array(name, wanted, value)
-    implied_sizes(name, shape, array.shape)
-    return array
+    return value if right else as_array(name, wanted, value)
 
 
 # ---- sizes

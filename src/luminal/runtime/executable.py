@@ -119,7 +119,7 @@ class Executable:
                 if number in self._engine.states:
                     self.preset(number, value)
                 elif port.needed:
-                    array = values.fitting(port.name, port.dtype, port.shape, value)
+                    array = values.fitting(port.name, port.dtype, value)
                     self._changed |= self._told.tell(number, array.shape)
                     self._engine.give_away(number, array, spill)
                 self._missing.discard(number)
