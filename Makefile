@@ -36,7 +36,7 @@ $(VIEWER): viewer/package-lock.json viewer/build.mjs $(wildcard viewer/src/*)
 # Without npm, or without its packages, the tests of the page are skipped.
 test: $(VENV)/dev lint
 	-$(MAKE) --no-print-directory viewer
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
 # The compiler's own tests where nothing but the base installation is there, for any Python.
 CORE := tests/graph tests/kernel/test_lower.py tests/kernel/test_default.py tests/rewrite/test_rules.py \

@@ -3,7 +3,8 @@
     passes -> normalise -> regions -> optimise -> lower the plan -> prepare -> schedule -> check
     -> lower -> verify -> render -> build -> link
 
-Equal regions are optimised once, equal kernels are lowered once; the repeats only cost calls.
+Equal regions are optimised once, equal kernels are lowered once in a process; the repeats only cost
+calls.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from .backend.ahead import Ahead
 from .backend.contract import Accelerator, Kept
 from .children import Helpers
 from .collecting import collected_later
+from .earlier import Earlier
 from .errors import InputError
 from .graph.graph import Graph
 from .graph.passes import Pass, Program, program_of, run_passes
@@ -53,7 +55,7 @@ from .search.programs import searched
 from .search.tune import Budget, Tuning
 from .store import Store
 
-NOBODY = Helpers(0, "")
+NOBODY, NONE = Helpers(0, ""), Earlier()
 
 
 def compile_graph(
@@ -155,7 +157,8 @@ def _native(program: Program, tuning: Tuning, budget: Budget | None, report: Rep
                     build = partial(_build, source, ahead)
                     plans = searched(program, source.regions, plans, build, tuning, budget, report)
             with collected_later():
-                _, codes = _build(source, ahead, plans, tuning, report, others)
+                earlier = NONE if budget is not None else Earlier.of(tuning.backend, tuning.state)
+                _, codes = _build(source, ahead, plans, tuning, report, others, earlier)
     needs, objects = tuning.backend.needs(tuning.target), tuple(code.code for code in codes)
     return Saved(report, needs, tuning.target, objects)
 
@@ -200,19 +203,20 @@ def optimise_regions(
 
 def _build(
     source: Source, ahead: Ahead, plans: Mapping[str, Chosen], tuning: Tuning, report: Report,
-    others: Helpers = NOBODY,
+    others: Helpers = NOBODY, earlier: Earlier = NONE,
 ) -> tuple[Plan, Sequence[Kept]]:  # fmt: skip
     """The kernels of these plans, linked, as machine code."""
     with report.stage("ranges"):
         steps = {key: chosen.by_range for key, chosen in plans.items()}
     groups = [group for region in source.regions for group in grouped(steps[region.key])]
-    made = make_all(groups, source.program.graph.usual, tuning, report, ahead, others)
+    made = make_all(groups, source.program.graph.usual, tuning, report, ahead, others, earlier)
     with report.stage("link"):
         plan = linked_plan(source.program, source.stages, source.parts, steps, made)
     report.plan = plan
     report.plans = [each.plan.describe() for chosen in plans.values() for each in chosen.plans]
     with report.stage("build"):
         codes = ahead.codes([made.program for made in plan.kernels])
+        earlier.keep(ahead)
         if isinstance(tuning.backend, Accelerator):
             usual = source.program.graph.space.usual(tuning.target.hint)
             report.joined, more = joint_codes(

@@ -25,6 +25,15 @@ class Job:
     kernels: Mapping[str, tuple[Kernel, Mapping[str, str]]]
 
     @property
+    def text(self) -> str:
+        """Equal where the same is to be made."""
+        numbers, lines = dict[str, int](), list[str]()
+        for text, (_, names) in self.kernels.items():
+            own = {n: numbers.setdefault(name, len(numbers)) for n, name in names.items()}
+            lines.append(f"{text} {own}")
+        return "\n".join(lines)
+
+    @property
     def values(self) -> int:
         """In all kernels: about how long it takes."""
         return sum(len(kernel.values) for kernel, _ in self.kernels.values())

@@ -13,14 +13,14 @@ from typing import Any
 from . import cores
 from .backend import devices
 from .backend.ahead import Ahead
-from .backend.contract import Accelerator, Finished
+from .backend.contract import Accelerator
 from .backend.devices import Device
 from .children import Helpers, serve
 from .collecting import collected_later
+from .earlier import Done, Earlier, Results
 from .errors import Illegal, InputError
 from .jobs import Job, jobs_of
 from .kernel.kernel import Buffer, Kernel, verify_scopes
-from .kernel.program import Program
 from .kernel.schedule import Layout, Schedule
 from .kernel.target import Target
 from .kernel.work import usual_sizes
@@ -57,31 +57,67 @@ def helpers(regions: int, tuning: Tuning, report: Report) -> Helpers:
 
 def make_all(
     groups: Iterable[Sequence[Step]], usual: Mapping[str, Sequence[int]], tuning: Tuning,
-    report: Report, ahead: Ahead, others: Helpers,
+    report: Report, ahead: Ahead, others: Helpers, earlier: Earlier,
 ) -> Mapping[str, Made]:  # fmt: skip
     """What runs in place of each kernel, by the text of its canonical form. groups: steps that
     agree on how constants lie."""
     known = {tuple(id(step.kernel) for step in group): group for group in groups}
     jobs, parts = jobs_of(known.values(), usual)
-    jobs.sort(key=lambda job: -job.values)  # the longest is not begun last
-    made = dict[str, Sequence[Compiled]]()
+    with report.stage("earlier"):
+        done = {job.number: found for job in jobs if (found := earlier.find(job))}
+    for each in done.values():
+        ahead.known([one.program for one in each.all], each.codes)
+    made = {number: each.kernels for number, each in done.items()}
+    fresh = sorted((job for job in jobs if job.number not in made), key=lambda job: -job.values)
+    made |= _made_now(fresh, tuning, report, ahead, others)  # the longest is not begun last
+    for job in fresh:
+        earlier.add(job, made[job.number])
+    named = dict[str, Sequence[Compiled]]()
+    for job in jobs:
+        named |= _labelled(job, made[job.number])
+    return {text: [(r, named[each]) for r, each in several] for text, several in parts.items()}
+
+
+def _made_now(
+    jobs: Sequence[Job], tuning: Tuning, report: Report, ahead: Ahead, others: Helpers
+) -> dict[int, Results]:
+    """By the numbers of the jobs, which helpers share."""
+    made = dict[int, Results]()
     with Line(len(jobs)) as line:
         for done, job in enumerate(others.shared(jobs)):
             line.tell(done, f"making kernel {done + 1}/{len(jobs)}")
-            made |= make(job, tuning, report, ahead)
+            made[job.number] = make(job, tuning, report, ahead)
     with report.stage("helpers"):
-        for _, (result, codes) in others.results():
-            made |= result
-            ahead.known(_programs(result), codes)
+        for job, done in others.results():
+            ahead.known([one.program for one in done.all], done.codes)
+            made[job.number] = done.kernels
     for job in jobs:
-        if not job.kernels.keys() <= made.keys():  # a helper was lost, or failed: it shows here
-            made |= make(job, tuning, report, ahead)
-    return {text: [(r, made[each]) for r, each in several] for text, several in parts.items()}
+        if job.number not in made:  # a helper was lost, or failed: it shows here
+            made[job.number] = make(job, tuning, report, ahead)
+    return made
 
 
-def make(
-    job: Job, tuning: Tuning, report: Report, ahead: Ahead
-) -> Mapping[str, Sequence[Compiled]]:
+def _labelled(job: Job, made: Results) -> Results:
+    """As they would be named had they been made for this job: their functions may be another's."""
+    heads = _heads(job)
+    return {
+        text: [replace(one, label=_name(next(heads), one.kernel)) for one in several]
+        for text, several in made.items()
+    }
+
+
+def _heads(job: Job) -> Iterator[str]:
+    """Numbers of its parts, with which names begin."""
+    yield f"k{job.number}"
+    yield from (f"k{job.number}_{part}" for part in itertools.count(2))
+
+
+def _name(head: str, kernel: Kernel) -> str:
+    """With what it mostly does."""
+    return "_".join((head, *main_operations(kernel)))
+
+
+def make(job: Job, tuning: Tuning, report: Report, ahead: Ahead) -> Results:
     """The loop programs of each kernel, and their machine code begun. The first that reads a
     constant says how it lies."""
     made, shared = dict[str, Sequence[Compiled]](), dict[Buffer, Layout]()
@@ -96,24 +132,9 @@ def make(
     return made
 
 
-def _heads(job: Job) -> Iterator[str]:
-    """Numbers of its parts, with which names begin."""
-    yield f"k{job.number}"
-    yield from (f"k{job.number}_{part}" for part in itertools.count(2))
-
-
-def _name(head: str, kernel: Kernel) -> str:
-    """With what it mostly does."""
-    return "_".join((head, *main_operations(kernel)))
-
-
 def _called(name: str, made: Compiled) -> Compiled:
     kernel, program = replace(made.kernel, name=name), replace(made.program, name=name)
     return replace(made, kernel=kernel, program=program)
-
-
-def _programs(made: Mapping[str, Sequence[Compiled]]) -> list[Program]:
-    return [one.program for programs in made.values() for one in programs]
 
 
 def main() -> None:
@@ -131,14 +152,12 @@ def main() -> None:
     serve(answer)
 
 
-def made_for_another(
-    job: Job, device: str, tuning: Tuning
-) -> tuple[Mapping[str, Sequence[Compiled]], list[Finished]]:
+def made_for_another(job: Job, device: str, tuning: Tuning) -> Done:
     """A job with its machine code."""
     report = Report(device, tuning.target.threads)
     with showing(False), collected_later(), Ahead(tuning.backend, tuning.target) as ahead:
-        made = make(job, tuning, report, ahead)
-        return made, ahead.finished(_programs(made))
+        done = Done(make(job, tuning, report, ahead), ())
+        return replace(done, codes=ahead.finished([one.program for one in done.all]))
 
 
 # ---- one kernel

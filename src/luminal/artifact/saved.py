@@ -41,13 +41,13 @@ class Saved:
     def described(self) -> Saved:
         """Without bytes and arrays, and without what only a compiler needs."""
         memories = [replace(memory, value=None) for memory in self.plan.memories]
-        kernels = [replace(made, program=_outline(made.program)) for made in self.plan.kernels]
+        kernels = [replace(made, program=outline(made.program)) for made in self.plan.kernels]
         plan = replace(self.plan, memories=memories, kernels=kernels)
         bare = replace(self, codes=(), arrays={}, made={}, recording=())
         return replace(bare, report=replace(self.report, plan=plan))
 
 
-def _outline(program: Program) -> Program:
+def outline(program: Program) -> Program:
     """A program without its statements: how much it shares out, and among how many threads, is all
     that a run must know; of a call of a library, what it is called with."""
     (units,) = (s for s in program.body if isinstance(s, Parallel))

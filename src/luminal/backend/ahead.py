@@ -33,7 +33,7 @@ class Ahead:
         """Begin with a program."""
         self._code(program)
 
-    def known(self, programs: Sequence[Program], codes: Sequence[Finished]) -> None:
+    def known(self, programs: Sequence[Program], codes: Sequence[Kept]) -> None:
         """Programs whose machine code others have made."""
         for program, code in zip(programs, codes, strict=True):
             done = Future[Kept]()

@@ -15,7 +15,7 @@ from .plan import Compiled, Plan
 def _lowered(made: Compiled, target: Target) -> Program:
     from ..lowering.lower import lower  # for who looks: a run needs nothing of it
 
-    return lower(made.kernel, made.schedule, target)
+    return lower(replace(made.kernel, name=made.name), made.schedule, target)
 
 
 def sources(plan: Plan, backend: Backend | Accelerator, threads: int = 1) -> dict[str, str]:

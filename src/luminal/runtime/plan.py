@@ -155,7 +155,8 @@ class Candidate:
 class Compiled:
     """A prepared kernel, its schedule, its program.
 
-    notes: how it was made, for people. tried: timed by a search, the chosen first.
+    notes: how it was made, for people. tried: timed by a search, the chosen first. label: its name
+    in the program that it is of, where that is not its function's.
     """
 
     kernel: Kernel
@@ -163,10 +164,11 @@ class Compiled:
     program: Program
     notes: tuple[str, ...] = ()
     tried: tuple[Candidate, ...] = ()
+    label: str = ""
 
     @property
     def name(self) -> str:
-        return self.program.name
+        return self.label or self.program.name
 
     @computed_once
     def uses(self) -> tuple[frozenset[str], frozenset[str]]:
