@@ -92,9 +92,10 @@ def run(
         copies[b.name] = cpu.empty(arrays[b.name].shape, arrays[b.name].dtype)
         copies[b.name][...] = arrays[b.name]
     counters = np.zeros(cpu.counter_bytes(program, threads) + 64, np.uint8)
-    workspace = cpu.empty((cpu.workspace_bytes(program, threads) + 64,), np.uint8)
+    stride = cpu.workspace_bytes(program)
+    workspace = cpu.empty((stride * threads + 64,), np.uint8)
     slots = [copies[b.name].ctypes.data for b in program.buffers]
-    slots += [counters.ctypes.data, workspace.ctypes.data]
+    slots += [counters.ctypes.data, workspace.ctypes.data, stride]
     slots += [(sizes or {})[name] for name in program.sizes]
     arguments = (ctypes.c_int64 * len(slots))(*slots)
     entry = Entry(code.address(program.name), ctypes.addressof(arguments))

@@ -184,10 +184,12 @@ def run_native(program: Program, arrays: Any, sizes: Any, target: Target) -> dic
     arrays = {n: memory.aligned(a) for n, a in arrays.items()}
     (built,) = build([render(program, target)], target)
     counters = memory.zeros((counter_bytes(program, 1) + 64,), np.uint8)
-    space = memory.empty((workspace_bytes(program, 1) + 64,), np.uint8)
+    stride = workspace_bytes(program)
+    space = memory.empty((stride + 64,), np.uint8)
     space[...] = 0xFF  # NaN until it is written
     slots = [arrays[b.name].ctypes.data for b in program.buffers]
-    slots += [counters.ctypes.data, space.ctypes.data, *(sizes[s] for s in program.sizes)]
+    slots += [counters.ctypes.data, space.ctypes.data, stride]
+    slots += [sizes[s] for s in program.sizes]
     table = (ctypes.c_int64 * len(slots))(*slots)
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
     function(built.address(program.name))(ctypes.addressof(table), 0, 1)

@@ -54,7 +54,7 @@ class Standin:
     def counter_bytes(self, program: Program, threads: int) -> int:
         return 64 * (threads + 1)
 
-    def workspace_bytes(self, program: Program, threads: int) -> int:
+    def workspace_bytes(self, program: Program) -> int:
         return 0
 
     def table(self, entries: Sequence[Entry]) -> list[Entry]:
@@ -72,9 +72,9 @@ class Standin:
             self._evaluate(kernel, entry.arguments)
 
     def _evaluate(self, kernel: Kernel, address: int) -> None:
-        count = len(kernel.buffers) + 2 + len(kernel.sizes)
+        count = len(kernel.buffers) + 3 + len(kernel.sizes)
         slots = (ctypes.c_int64 * count).from_address(address)
-        sizes = dict(zip(kernel.sizes, slots[len(kernel.buffers) + 2 :]))
+        sizes = dict(zip(kernel.sizes, slots[len(kernel.buffers) + 3 :]))
         arrays = {}
         for buffer, pointer in zip(kernel.buffers, slots):
             shape = tuple(int(e.evaluate(sizes)) for e in buffer.shape)

@@ -71,3 +71,22 @@ def test_how_many_are_kept_is_bounded(monkeypatch: pytest.MonkeyPatch):
     assert len(earlier._DONE) == 1
     earlier.forget()
     assert not earlier._DONE
+
+
+def test_a_kernel_serves_beside_others_with_larger_tiles(made):
+    """Threads hold tiles at one place in all kernels of a program, however much each needs."""
+
+    def attention(*widths: int):
+        cx = Graph()
+        for n, width in enumerate(widths):
+            q, k, v = (cx.tensor((64, width), name=f"{name}{n}") for name in "qkv")
+            ((q @ k.mT).softmax(-1) @ v).output(f"y{n}")
+        program = cx.compile(cache=False, database=False, threads=2)
+        assert program.check() == []
+        return {tile.bytes for each in program.kernels for tile in each.program.tiles}
+
+    small, jobs = attention(32), len(made)
+    assert small < attention(32, 256) and len(made) > jobs
+    before = len(made)
+    attention(256)
+    assert len(made) == before

@@ -31,7 +31,8 @@ class Ahead:
 
     def start(self, program: Program) -> None:
         """Begin with a program."""
-        self._code(program)
+        text = self.backend.render(program, self.target)
+        self._started[id(program)] = program, self._thread.submit(self._build, text)
 
     def known(self, programs: Sequence[Program], codes: Sequence[Kept]) -> None:
         """Programs whose machine code others have made."""
@@ -48,15 +49,9 @@ class Ahead:
         return [Finished(each.code, device.registers(each)) for each in made]
 
     def codes(self, programs: Sequence[Program]) -> list[Kept]:
-        """Those of the programs, in order."""
-        made = [self._code(program) for program in programs]
+        """Those of the programs, in order: each is one that was started or known."""
+        made = [self._started[id(program)][1] for program in programs]
         return [future.result() for future in tracked("building kernel", made)]
-
-    def _code(self, program: Program) -> Future[Kept]:
-        if id(program) not in self._started:
-            text = self.backend.render(program, self.target)
-            self._started[id(program)] = program, self._thread.submit(self._build, text)
-        return self._started[id(program)][1]
 
     def _build(self, text: str) -> Kept:
         with showing(False):

@@ -7,7 +7,8 @@
     backend.crew(threads).run(backend.table([entry, ...]))
 
 The arguments of a program are an array of 8-byte slots: one pointer per buffer, the claim counters
-(`counter_bytes`, zero before the first run), the workspace (`workspace_bytes`), the run-time sizes.
+(`counter_bytes`, zero before the first run), the workspace, the bytes that each thread has of it
+(`workspace_bytes` at least, the same for all kernels of a plan), the run-time sizes.
 """
 
 from __future__ import annotations
@@ -303,8 +304,8 @@ class Backend(Protocol):
         """Bytes of claim counters that a program needs."""
         ...
 
-    def workspace_bytes(self, program: Program, threads: int) -> int:
-        """Bytes of workspace for all threads together."""
+    def workspace_bytes(self, program: Program) -> int:
+        """Bytes of workspace that each thread needs."""
         ...
 
     def table(self, entries: Sequence[Step]) -> Table:

@@ -19,7 +19,6 @@ from .kernel import Buffer
 from .schedule import Layout
 
 LINE = 64  # bytes
-WORKSPACE = 1 << 19  # bytes of a worker, if less is needed: of these only what is used is memory
 
 
 @dataclass(frozen=True)
@@ -179,8 +178,7 @@ class Program:
     "%d_<size>", the i64 run-time sizes.
 
     sizes: the run-time sizes in the order in which they are passed. layouts: constant buffers that
-    must be packed before, as digits over their dimensions. workspace: bytes that a worker has for
-    all of its tiles, one after the other: at least what they take, and the same in most programs.
+    must be packed before, as digits over their dimensions.
     """
 
     name: str
@@ -189,12 +187,6 @@ class Program:
     body: list[Statement]
     tiles: tuple[Tile, ...] = ()
     layouts: Mapping[str, Layout] = field(default_factory=dict)
-    workspace: int = 0
-
-    def __post_init__(self) -> None:
-        if self.tiles:
-            tiles = sum(tile.bytes for tile in self.tiles)
-            self.workspace = max(self.workspace, tiles, WORKSPACE)
 
     @property
     def threads(self) -> int | None:

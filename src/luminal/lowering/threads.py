@@ -73,7 +73,7 @@ def spread(program: Program, target: Target, ordered: frozenset[str] = NONE) -> 
     if total > max(target.shared, target.staging * any(tile.row for tile in tiles)):
         raise Illegal(f"tiles of {total} bytes for the threads of a unit")
     around = [*before, replace(units, body=[together])]
-    return replace(program, body=around, tiles=tiles, workspace=0)
+    return replace(program, body=around, tiles=tiles)
 
 
 class _Lanes(Staged):

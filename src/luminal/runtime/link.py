@@ -107,7 +107,6 @@ class Linker:
         share_states(plan)
         share_carried(plan)
         drop_unused_kernels(plan)
-        share_workspace(plan)
         return plan
 
 
@@ -201,16 +200,3 @@ def drop_unused_kernels(plan: Plan) -> None:
     numbers = {old: new for new, old in enumerate(used)}
     plan.kernels[:] = [plan.kernels[old] for old in used]
     plan.calls[:] = [replace(call, kernel=numbers[call.kernel]) for call in plan.calls]
-
-
-def share_workspace(plan: Plan) -> None:
-    """One workspace a thread for all kernels that have one: where no barrier stands between two
-    calls, threads are in different kernels at once, so a thread's piece must lie at one place in
-    all of them."""
-    most = max((made.program.workspace for made in plan.kernels), default=0)
-    plan.kernels[:] = [
-        replace(made, program=replace(made.program, workspace=most))
-        if made.program.workspace not in (0, most)
-        else made
-        for made in plan.kernels
-    ]

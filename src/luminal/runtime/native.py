@@ -52,8 +52,8 @@ class Native:
         self._codes = codes  # keeps the machine code alive
         self._crew = backend.crew(threads)
         counters = [backend.counter_bytes(p, threads) for p in programs]
-        workspaces = [backend.workspace_bytes(p, threads) for p in programs]
-        self._slots = Slots(plan, backend.empty, counters, workspaces, threads)
+        workspace = max(map(backend.workspace_bytes, programs), default=0)
+        self._slots = Slots(plan, backend.empty, counters, workspace, threads)
         self._constants = Constants(plan, self._slots, backend.empty, threads)
         persistent = self._persistent = plan.persistent()
         self._running = [n for n, call in enumerate(plan.calls) if not call.constant]

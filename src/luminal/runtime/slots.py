@@ -1,10 +1,12 @@
 """The argument blocks of all calls, in one array of 8-byte slots.
 
-The block of a call: one pointer per buffer, the claim counters, the workspace, one number per
-run-time size. A *place* is something that a pointer points to: a memory of the plan, or, after
-those, a packed copy. When an array moves or a size changes, its slots are patched; nothing is made
-anew. In a loop each thread has blocks of its own, whose pointers it moves itself; a loop has a
-block of pointers to what lies around it.
+The block of a call: one pointer per buffer, the claim counters, the workspace, the bytes that each
+thread has of it, one number per run-time size. Where no barrier stands between two calls, threads
+are in different kernels at once, so a thread's piece of the workspace lies at one place in all. A
+*place* is something that a pointer points to: a memory of the plan, or, after those, a packed copy.
+When an array moves or a size changes, its slots are patched; nothing is made anew. In a loop each
+thread has blocks of its own, whose pointers it moves itself; a loop has a block of pointers to what
+lies around it.
 """
 
 from __future__ import annotations
@@ -19,17 +21,17 @@ from .plan import Argument, Plan, packed_arguments
 
 
 class Slots:
-    """counters and workspaces: bytes that each kernel of the plan needs of them."""
+    """counters: bytes that each kernel of the plan needs of them. workspace: bytes of a thread."""
 
     def __init__(
-        self, plan: Plan, allocate: Allocate, counters: list[int], workspaces: list[int],
+        self, plan: Plan, allocate: Allocate, counters: list[int], workspace: int,
         threads: int = 1,
     ) -> None:  # fmt: skip
         self.packed = {
             argument: len(plan.memories) + number
             for number, argument in enumerate(packed_arguments(plan))
         }
-        self.workspace = Block(allocate, max(workspaces, default=0))
+        self.workspace = Block(allocate, workspace * threads)
         self._starts: list[int] = []
         self._apart: list[int] = []  # positions between the blocks of two threads
         self._moving: dict[tuple[int, int], list[int]] = {}  # (place, thread) -> positions
@@ -39,7 +41,7 @@ class Slots:
         pointers: list[tuple[int, int]] = []  # position, place
         sizes: list[tuple[int, str]] = []
         counted: list[tuple[int, int]] = []  # position, offset
-        workspace: list[int] = []
+        working: list[int] = []
         end = offset = 0
 
         def point(place: int, thread: int) -> None:
@@ -56,8 +58,8 @@ class Slots:
                 for argument in call.arguments:
                     point(self.place(argument), thread)
                 counted.append((end, offset))
-                workspace.append(end + 1)
-                end += 2
+                working.append(end + 1)
+                end += 3
                 for name in plan.kernels[call.kernel].program.sizes:
                     sizes.append((end, name))
                     end += 1
@@ -76,7 +78,8 @@ class Slots:
         self._positions = _positions(pointers)
         for position, start in counted:
             self._values[position] = self._counters.address + start
-        self._values[workspace] = self.workspace.address
+        self._values[working] = self.workspace.address
+        self._values[[position + 1 for position in working]] = workspace
 
     def place(self, argument: Argument) -> int:
         """Where the pointer of an argument points to."""

@@ -253,7 +253,8 @@ class Launch:
         self.crew = backend.crew(threads)
         program = built.program
         self.counters = _zeros(backend, backend.counter_bytes(program, threads))
-        self.workspace = _zeros(backend, backend.workspace_bytes(program, threads))
+        stride = backend.workspace_bytes(program)
+        self.workspace = _zeros(backend, stride * threads)
         self.places: list[Arrays] = []
         self.blocks: list[ctypes.Array[ctypes.c_int64]] = []
         numbers = [sizes[name] for name in program.sizes]
@@ -261,7 +262,7 @@ class Launch:
         for arrays_ in sets:
             place = {b.name: self._place(b, arrays_[b.name], keep) for b in program.buffers}
             slots = [place[b.name].ctypes.data for b in program.buffers]
-            slots += [self.counters.ctypes.data, self.workspace.ctypes.data, *numbers]
+            slots += [self.counters.ctypes.data, self.workspace.ctypes.data, stride, *numbers]
             self.places.append(place)
             self.blocks.append((ctypes.c_int64 * len(slots))(*slots))
         self._table(len(self.blocks))

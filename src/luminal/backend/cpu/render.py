@@ -1,7 +1,8 @@
 """Loop program -> LLVM IR text, in final SSA vector form: no optimisation pass is needed after it.
 
 The text defines `void <name>(ptr args, i64 tid, i64 nt)`, run by every thread of a crew. `args` are
-8-byte slots: a pointer for each buffer, the claim counters, the workspace of all threads, sizes.
+8-byte slots: a pointer for each buffer, the claim counters, the workspace of all threads, the bytes
+that each has of it, sizes.
 Positions in memory are pointers here, bytes arise here.
 """
 
@@ -29,14 +30,9 @@ from .tiles import available as tiles
 PAGE = 4096
 
 
-def workspace_stride(program: Program) -> int:
+def workspace_bytes(program: Program) -> int:
     """Bytes of workspace of one thread: whole pages, so that threads share no cache line."""
-    return -(-program.workspace // PAGE) * PAGE
-
-
-def workspace_bytes(program: Program, threads: int) -> int:
-    """Bytes of workspace for all threads."""
-    return workspace_stride(program) * threads
+    return -(-sum(tile.bytes for tile in program.tiles) // PAGE) * PAGE
 
 
 def counter_bytes(program: Program, threads: int) -> int:
@@ -88,13 +84,13 @@ class Renderer:
 
     def _arguments(self) -> None:
         e, slots = self.e, [(start_of(b.name).name, "ptr") for b in self.program.buffers]
-        slots += [("counters", "ptr"), ("workspace", "ptr")]
+        slots += [("counters", "ptr"), ("workspace", "ptr"), ("stride", "i64")]
         slots += [(f"%d_{size}", "i64") for size in self.program.sizes]
         base = Operand("%args", "ptr")
         for number, (name, element) in enumerate(slots):
             address = e.at(base, 8 * number)
             self.names[name] = e.let(f"load {element}, ptr {address.text}, align 8", element)
-        offset = e.let(f"mul i64 %tid, {workspace_stride(self.program)}", "i64")
+        offset = e.let(f"mul i64 %tid, {self.names['stride'].text}", "i64")
         start = self.names["workspace"].text
         workspace = e.let(f"getelementptr i8, ptr {start}, {offset.typed}", "ptr")
         below = 0
