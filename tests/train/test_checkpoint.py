@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from luminal import Graph, InputError, Tensor, ops, train
+from luminal import Graph, InputError, Tensor, nn, ops, train
 from luminal.backend.reference.graph import evaluate
 
 
@@ -95,3 +95,36 @@ def test_stopped_gradients_stay_stopped():
     (g,) = train.backward(y.sum(), [x])
     made = evaluate(x.graph, [g.node], {x: np.arange(3.0)})
     np.testing.assert_array_equal(made[g.node], np.arange(3.0))
+
+
+def test_noise_is_drawn_once_and_a_mode_is_that_of_the_recording() -> None:
+    graph = Graph()
+    x, layer = graph.parameter((64,), "f64").set(np.ones(64)), nn.Dropout(0.5)
+    layer.train()
+    y = train.checkpoint(lambda t: layer(ops.exp(t)) * ops.sin(t), x).output()
+    layer.eval()
+    slope = train.backward(y.sum(), [x])[0].output()
+    rt = graph.compile(device="reference")
+    rt.run()
+    kept = rt[y] != 0
+    assert 0 < kept.sum() < 64
+    np.testing.assert_array_equal(rt[slope] != 0, kept)
+
+
+def test_what_does_not_depend_on_the_inputs_is_no_part() -> None:
+    graph = Graph()
+    x, w = (graph.tensor((3,), "f64") for _ in range(2))
+    y = train.checkpoint(lambda t: ops.exp(w), x)
+    (g,) = train.backward(y.sum(), [w])
+    made = evaluate(graph, [g.node], {w: np.arange(3.0)})
+    np.testing.assert_allclose(made[g.node], np.exp(np.arange(3.0)))
+
+
+def test_a_rule_of_the_user_stands_where_a_part_of_it_is_used_too() -> None:
+    x = Graph().tensor((3,), "f64")
+    part = ops.sin(x)
+    y = train.custom(ops.sin, x, pull=lambda g, y, x: [g * 5.0]) + part
+    of_part, of_x = train.backward(y.sum(), [part, x])
+    made = evaluate(x.graph, [of_part.node, of_x.node], {x: np.zeros(3)})
+    assert made[of_part.node].tolist() == [1.0] * 3
+    assert made[of_x.node].tolist() == [6.0] * 3

@@ -109,6 +109,18 @@ def test_a_scale_falls_where_gradients_are_not_finite_and_grows_after_good_steps
     assert scaled[step.count] == 7
 
 
+def test_a_scale_stays_finite() -> None:
+    graph = Graph()
+    w, x = graph.parameter((2,), name="w").set(np.ones(2, np.float32)), graph.tensor((2,))
+    scaling = train.LossScale(2.0**126, interval=1)
+    step = train.Step((w * x).sum(), [w], train.SGD(), scaling=scaling)
+    rt = graph.compile(device="reference")
+    for _ in range(4):
+        rt[x] = np.full(2, 1e-30, np.float32)
+        rt.run()
+    assert rt["scale"] == 2.0**127 and rt[step.count] == 4
+
+
 def test_f16_learns_what_f32_learns_with_a_scale_and_masters() -> None:
     """Gradients of 1e-8 are 0 in f16."""
     graph = Graph()

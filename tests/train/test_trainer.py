@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file
 
-from luminal import Graph, InputError, NotFinite, ops, train
+from luminal import Graph, InputError, NotFinite, nn, ops, train
 from luminal.errors import OutOfMemory
 from luminal.train import checkpoints
 from luminal.train.data import Prefetch
@@ -237,3 +238,23 @@ def test_more_than_the_system_can_count_is_no_memory_either() -> None:
     rt = graph.compile(cache=False, threads=1)
     with pytest.raises(OutOfMemory, match="in one piece"):
         rt(np.zeros(8, "f4"))
+
+
+def test_validation_reads_the_running_statistics_of_the_training(tmp_path: Path) -> None:
+    graph = Graph()
+    x, norm = graph.tensor((8, 6)), nn.BatchNorm1d(graph, 6)
+    norm.train()
+    loss = norm(x).square().mean()
+    norm.eval()
+    trained = train.Trainer(
+        loss, [x], norm.parameters(), train.SGD(0.0), folder=tmp_path,
+        validation_loss=norm(x).square().mean(), compile_options={"device": "reference"},
+    )  # fmt: skip
+    rows = 5.0 + 3.0 * ROWS
+    batches = train.Batches(rows, size=8)
+    trained.fit(batches, 30, validation=batches, validate_every=30)
+    mean, variance = trained[norm.running_mean], trained[norm.running_var]
+    wanted = np.mean((rows - mean) ** 2 / (variance + norm.eps))
+    np.testing.assert_allclose(trained.validate(batches), wanted, rtol=1e-5)
+    kept = load_file(tmp_path / "best.safetensors")
+    np.testing.assert_array_equal(kept["running_mean"], mean)

@@ -145,12 +145,20 @@ class Scopes:
         self._captured[node] = tuple(n for n in order if not inside(n))
 
 
+def sources(graph: Graph, node: Node) -> Nodes:
+    """What a node and the function that it is the result of are made of."""
+    known = graph.composites.get(node)
+    return node.inputs if known is None else (*node.inputs, *known.inputs)
+
+
 def substituted(graph: Graph, roots: Sequence[Node], became: Mapping[Node, Node]) -> Nodes:
-    """The roots, recorded anew with other nodes in the place of some."""
+    """The roots, recorded anew with other nodes in the place of some; what lies below these is not
+    walked."""
     from .passes import rebuild
 
     new = dict(became)
-    for node in reachable(roots):
+    walked = post_order(roots, lambda node: () if node in became else sources(graph, node))
+    for node in sorted(walked, key=lambda node: node.number):
         if node not in new:
             made = new[node] = rebuild(graph, node, tuple(new[source] for source in node.inputs))
             known = graph.composites.get(node)

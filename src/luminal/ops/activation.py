@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 from ..graph.tensor import Tensor
-from .base import Value, composite, dim_of, extent, floating, magnitude, tensor_of
-from .elementwise import abs, add, div, limited, maximum, minimum, mul, neg, reciprocal, sub
+from .base import Value, composite, dim_of, extent, floating, tensor_of
+from .elementwise import abs, add, div, limited, maximum, mul, neg, reciprocal, sub
 from .erf import erf
 from .logic import gt, le, logical_and, lt, where
-from .math import LOG2_E, exp, expm1, log1p, tanh
+from .math import LOG2_E, expm1, log_one_and_exp, tanh
 
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 
@@ -118,7 +118,7 @@ def logsigmoid(x: Tensor) -> Tensor:
     >>> ops.logsigmoid(cx.constant([0.0, -100.0])).numpy().round(3)
     array([  -0.693, -100.   ], dtype=float32)
     """
-    return sub(minimum(x, 0.0), log1p(exp(neg(magnitude(x)))))
+    return neg(log_one_and_exp(neg(x)))
 
 
 @floating
@@ -163,8 +163,7 @@ def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     array([  0.693, 100.   ], dtype=float32)
     """
     scaled = mul(x, beta)
-    smooth = add(maximum(scaled, 0.0), log1p(exp(neg(magnitude(scaled)))))
-    return where(gt(scaled, threshold), x, div(smooth, beta))
+    return where(gt(scaled, threshold), x, div(log_one_and_exp(scaled), beta))
 
 
 def softsign(x: Tensor) -> Tensor:

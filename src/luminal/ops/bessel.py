@@ -8,7 +8,7 @@ import numpy as np
 from numpy.polynomial import chebyshev
 
 from ..graph.tensor import Tensor
-from .base import full_like
+from .base import composite, full_like
 from .elementwise import abs, add, div, isinf, mul, neg, reciprocal, sub
 from .gamma import doubled
 from .logic import eq, gt, lt, where
@@ -68,6 +68,7 @@ def i0e(x: Tensor) -> Tensor:
     return _both(x, 0)
 
 
+@composite
 @doubled
 def i1e(x: Tensor) -> Tensor:
     """e^-|x| I1(x)."""
@@ -75,6 +76,7 @@ def i1e(x: Tensor) -> Tensor:
     return where(lt(x, 0), neg(value), value)
 
 
+@composite
 @doubled
 def i0(x: Tensor) -> Tensor:
     """The modified Bessel function of order 0.
@@ -85,6 +87,7 @@ def i0(x: Tensor) -> Tensor:
     return mul(exp(abs(x)), i0e(x))
 
 
+@composite
 @doubled
 def i1(x: Tensor) -> Tensor:
     """The modified Bessel function of order 1."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..graph.dtype import f32, f64
 from ..graph.tensor import Tensor
-from .base import full_like
+from .base import composite, full_like
 from .coefficients import ERFC
 from .elementwise import (
     abs,
@@ -61,6 +61,7 @@ def _sin_pi(x: Tensor) -> Tensor:
     return sin(mul(abs(sub(x, round(x))), math.pi))
 
 
+@composite
 @doubled
 def lgamma(x: Tensor) -> Tensor:
     """log |gamma(x)|: Stirling's series at x + 8, less the log of x (x + 1) ... (x + 7); for
@@ -85,6 +86,7 @@ def lgamma(x: Tensor) -> Tensor:
     return where(logical_or(isinf(x), _is_pole(x)), math.inf, whole)
 
 
+@composite
 @doubled
 def digamma(x: Tensor) -> Tensor:
     """The derivative of lgamma, by the same shift and reflection; -+inf at +-0, NaN at -1, ...
@@ -136,18 +138,35 @@ def polygamma(n: int, x: Tensor) -> Tensor:
     """
     if n == 0:
         return digamma(x)
-    return _derivative(x, n)
+    return _polygamma(x, n)
 
 
+@composite
 @doubled
-def _derivative(x: Tensor, n: int) -> Tensor:
-    value = mul(zeta(full_like(x, n + 1), x), (-1.0) ** (n + 1) * math.factorial(n))
-    return where(eq(x, math.inf), 0.0, value) if n == 1 else value  # else NaN, as in PyTorch
+def _polygamma(x: Tensor, n: int) -> Tensor:
+    """Below 0 by reflection: (-1)^n of 1 - x, less the n-th derivative of pi cot(pi x)."""
+    low = logical_and(lt(x, 0), ne(x, floor(x)))
+    size = (-1.0) ** (n + 1) * math.factorial(n)
+    value = mul(zeta(full_like(x, n + 1), where(low, sub(1, x), x)), size)
+    cotangent = reciprocal(tan(mul(sub(x, round(x)), math.pi)))
+    change = mul(polynomial(cotangent, _of_cotangent(n)), math.pi ** (n + 1))
+    whole = where(low, sub(mul(value, (-1.0) ** n), change), value)
+    return where(eq(x, math.inf), 0.0, whole) if n == 1 else whole  # else NaN, as in PyTorch
+
+
+def _of_cotangent(n: int) -> list[float]:
+    """The n-th derivative of the cotangent as a polynomial of it: cot' = -(1 + cot^2)."""
+    powers = [0.0, 1.0]
+    for _ in range(n):
+        slope = [k * c for k, c in enumerate(powers)][1:]
+        powers = [-(a + b) for a, b in zip([*slope, 0.0, 0.0], [0.0, 0.0, *slope])]
+    return powers
 
 
 # ---- error functions of the tails
 
 
+@composite
 @doubled
 def erfcx(x: Tensor) -> Tensor:
     """e^(x^2) erfc(x), by the series in 1 / x^2 where x is large."""
@@ -160,6 +179,7 @@ def erfcx(x: Tensor) -> Tensor:
     return where(lt(x, 0), sub(mul(exp(square(x)), 2.0), right), right)
 
 
+@composite
 @doubled
 def log_ndtr(x: Tensor) -> Tensor:
     """The log of the normal distribution function."""
@@ -168,6 +188,7 @@ def log_ndtr(x: Tensor) -> Tensor:
     return where(lt(x, 0), left, where(isinf(x), 0.0, mirrored))
 
 
+@composite
 @doubled
 def ndtri(p: Tensor) -> Tensor:
     """The inverse of the normal distribution function: Newton on its logarithm, on the side below

@@ -5,12 +5,12 @@ from __future__ import annotations
 from ..errors import ShapeError
 from ..graph.dtype import i64
 from ..graph.tensor import Tensor
-from .base import broadcast, composite, extent, floating, full_like, magnitude
+from .base import broadcast, composite, extent, floating, full_like
 from .elementwise import abs, add, clamp, div, maximum, mul, neg, square, sub
 from .indexing import gather, index_select
 from .logic import eq, gt, lt, ne, where
 from .logits import log_softmax
-from .math import exp, log, log1p
+from .math import exp, log, log1p, log_one_and_exp
 from .reduction import mean, norm, reduce
 from .reduction import sum as total
 
@@ -61,8 +61,8 @@ def smooth_l1_loss(
     """
     if beta == 0:
         return l1_loss(x, target, reduction=reduction)
-    distance = abs(sub(x, target))
-    near = div(mul(square(distance), 0.5), beta)
+    change = sub(x, target)
+    near, distance = div(mul(square(change), 0.5), beta), abs(change)
     return reduced(where(lt(distance, beta), near, sub(distance, 0.5 * beta)), reduction)
 
 
@@ -74,9 +74,10 @@ def huber_loss(x: Tensor, target: Tensor, reduction: str = "mean", delta: float 
     >>> ops.huber_loss(a, b, reduction="none").numpy()
     array([0.125, 3.5  ], dtype=float32)
     """
-    distance = abs(sub(x, target))
+    change = sub(x, target)
+    near, distance = mul(square(change), 0.5), abs(change)
     far = mul(sub(distance, 0.5 * delta), delta)
-    return reduced(where(distance <= delta, mul(square(distance), 0.5), far), reduction)
+    return reduced(where(distance <= delta, near, far), reduction)
 
 
 def _by_weight(x: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
@@ -214,7 +215,7 @@ def binary_cross_entropy_with_logits(
     >>> round(float(ops.binary_cross_entropy_with_logits(a, b).numpy()), 3)
     0.41
     """
-    softplus = add(maximum(neg(x), 0.0), log1p(exp(neg(magnitude(x)))))
+    softplus = log_one_and_exp(neg(x))
     if pos_weight is not None:
         softplus = mul(softplus, add(mul(sub(pos_weight, 1.0), target), 1.0))
     each = add(mul(sub(1.0, target), x), softplus)

@@ -9,12 +9,12 @@ from typing import Any
 from ..graph.dtype import i64
 from ..graph.tensor import Tensor
 from .activation import logsigmoid
-from .base import extent, floating, magnitude, positions, tensor_of
+from .base import extent, floating, positions, tensor_of
 from .elementwise import add, div, maximum, minimum, mul, neg, square, sub
 from .indexing import gather
 from .logic import eq, gt, logical_and, logical_not, lt, where
 from .loss import cosine_similarity, pairwise_distance, reduced
-from .math import exp, log, log1p
+from .math import exp, log, log_one_and_exp
 from .reduction import mean, reduce
 
 
@@ -110,9 +110,7 @@ def soft_margin_loss(x: Tensor, target: Tensor, *, reduction: str = "mean") -> T
     >>> round(float(ops.soft_margin_loss(a, b).numpy()), 3)
     0.41
     """
-    y = neg(mul(target, x))
-    each = add(maximum(y, 0.0), log1p(exp(neg(magnitude(y)))))
-    return reduced(each, reduction)
+    return reduced(log_one_and_exp(neg(mul(target, x))), reduction)
 
 
 @floating

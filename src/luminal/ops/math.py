@@ -19,7 +19,7 @@ from .base import (
     magnitude,
     operands,
 )
-from .elementwise import abs, add, clamp, div, isinf, mul, neg, reciprocal, square, sub
+from .elementwise import abs, add, clamp, div, isinf, maximum, mul, neg, reciprocal, square, sub
 from .logic import eq, gt, isnan, logical_and, logical_or, lt, ne, where
 
 LOG2_E = math.log2(math.e)
@@ -161,7 +161,11 @@ def logaddexp(a: Tensor, b: Tensor) -> Tensor:
     >>> ops.logaddexp(cx.constant([0.0]), cx.constant([0.0])).numpy().round(3)
     array([0.693], dtype=float32)
     """
-    x, y = operands(a, b)
+    return _logaddexp(*operands(a, b))
+
+
+@composite
+def _logaddexp(x: Tensor, y: Tensor) -> Tensor:
     high = x.graph.apply("max", [x, y])
     rest = log1p(exp(neg(magnitude(sub(x, y)))))
     return where(logical_or(isinf(high), eq(x, y)), _equal_logs(x, y, high), add(high, rest))
@@ -170,6 +174,12 @@ def logaddexp(a: Tensor, b: Tensor) -> Tensor:
 def _equal_logs(x: Tensor, y: Tensor, high: Tensor) -> Tensor:
     finite = logical_and(eq(x, y), ne(abs(x), float("inf")))
     return add(high, where(finite, full_like(x, LN_2), 0.0))
+
+
+@composite
+def log_one_and_exp(x: Tensor) -> Tensor:
+    """log(1 + e^x) without overflow."""
+    return add(maximum(x, 0.0), log1p(exp(neg(magnitude(x)))))
 
 
 # ---- trigonometric and hyperbolic functions

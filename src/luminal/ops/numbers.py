@@ -8,7 +8,7 @@ from functools import reduce as folded
 from ..errors import Unsupported
 from ..graph.dtype import boolean, dtype, f32, f64, i32, i64
 from ..graph.tensor import Tensor
-from .base import Value, floating, full_like, operands
+from .base import Value, composite, floating, full_like, operands
 from .elementwise import (
     abs,
     add,
@@ -97,6 +97,11 @@ def logaddexp2(a: Tensor, b: Tensor) -> Tensor:
     >>> ops.logaddexp2(cx.constant([1.0]), cx.constant([1.0])).numpy().round(3)
     array([2.], dtype=float32)
     """
+    return _logaddexp2(*operands(a, b))
+
+
+@composite
+def _logaddexp2(a: Tensor, b: Tensor) -> Tensor:
     high, low = maximum(a, b), minimum(a, b)
     near = add(high, mul(log1p(exp2(sub(low, high))), 1 / math.log(2)))
     return where(logical_and(isinf(high), eq(a, b)), high, near)
@@ -115,6 +120,7 @@ def mvlgamma(x: Tensor, p: int) -> Tensor:
 
 
 @floating
+@composite
 def erfinv(x: Tensor) -> Tensor:
     """Winitzki's start (0.2% off), then Newton's steps: erf'(y) = 2 / sqrt(pi) e^(-y^2).
 

@@ -10,6 +10,7 @@ from ..graph.dtype import i64
 from ..graph.tensor import Tensor
 from .base import (
     Dims,
+    composite,
     count,
     dim_of,
     dims_of,
@@ -276,7 +277,7 @@ def std(
 
 @floating
 def _deviation(x: Tensor, dim: Dims, correction: int, keepdim: bool) -> Tensor:
-    return sqrt(_variance(x, dim, correction, keepdim))
+    return _root(_variance(x, dim, correction, keepdim))
 
 
 def var_mean(
@@ -337,7 +338,7 @@ def norm(x: Tensor, p: float | str = "fro", dim: Dims = None, keepdim: bool = Fa
     array(5., dtype=float32)
     """
     if p == "fro" or p == 2:
-        return sqrt(reduce("sum", square(x), dim, keepdim))
+        return _root(reduce("sum", square(x), dim, keepdim))
     if not isinstance(p, (int, float)):
         raise ShapeError(f'norm: p is a number or "fro", not {p!r}')
     if p in (float("inf"), float("-inf")):
@@ -346,7 +347,19 @@ def norm(x: Tensor, p: float | str = "fro", dim: Dims = None, keepdim: bool = Fa
         return reduce("sum", ne(x, 0).cast(x.dtype), dim, keepdim)
     if p == 1:
         return reduce("sum", abs(x), dim, keepdim)
-    return pow(reduce("sum", pow(abs(x), float(p)), dim, keepdim), 1.0 / p)
+    return _power(reduce("sum", _power(abs(x), float(p)), dim, keepdim), 1.0 / p)
+
+
+@composite
+def _root(total: Tensor) -> Tensor:
+    """Of a sum of squares: the derivative is 0 where all of them are."""
+    return sqrt(total)
+
+
+def _power(size: Tensor, p: float) -> Tensor:
+    """size^p, with a derivative of 0 at 0."""
+    flat = eq(size, 0)
+    return where(flat, 0.0 if p > 0 else float("inf"), pow(where(flat, 1.0, size), p))
 
 
 @floating

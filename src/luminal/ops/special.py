@@ -6,7 +6,7 @@ import math
 
 from ..graph.dtype import f32
 from ..graph.tensor import Tensor
-from .base import Value, composite, floating, full_like, operands
+from .base import Value, composite, floating, full_like, operands, result_type
 from .elementwise import abs, div, mul, neg, reciprocal, square
 from .logic import eq, logical_and, logical_or, lt, where
 from .math import log, log1p, sin, sqrt
@@ -49,7 +49,12 @@ def hypot(x: Tensor, y: Tensor) -> Tensor:
     >>> ops.hypot(cx.constant([3.0]), cx.constant([4.0])).numpy()
     array([5.], dtype=float32)
     """
-    a, b = operands(abs(x), abs(y))
+    return _hypot(*operands(x, y))
+
+
+@composite
+def _hypot(x: Tensor, y: Tensor) -> Tensor:
+    a, b = abs(x), abs(y)
     high, low = a.graph.apply("max", [a, b]), a.graph.apply("min", [a, b])
     ratio = where(eq(high, low), full_like(high, 1), div(low, high))
     length = mul(high, sqrt(square(ratio) + 1))
@@ -63,7 +68,7 @@ def xlogy(x: Tensor, y: Tensor) -> Tensor:
     >>> ops.xlogy(cx.constant([0.0, 1.0]), cx.constant([5.0, np.e])).numpy().round(3)
     array([0., 1.], dtype=float32)
     """
-    return _product_of_log(x, y, log(y))
+    return _xlogy(*_of_floats(x, y))
 
 
 def xlog1py(x: Tensor, y: Tensor) -> Tensor:
@@ -72,6 +77,21 @@ def xlog1py(x: Tensor, y: Tensor) -> Tensor:
     >>> ops.xlog1py(cx.constant([0.0, 1.0]), cx.constant([5.0, 1.0])).numpy().round(3)
     array([0.   , 0.693], dtype=float32)
     """
+    return _xlog1py(*_of_floats(x, y))
+
+
+def _of_floats(x: Tensor, y: Tensor) -> list[Tensor]:
+    kind = result_type(x, y)
+    return operands(x, y, kind=kind if kind.is_float else f32)
+
+
+@composite
+def _xlogy(x: Tensor, y: Tensor) -> Tensor:
+    return _product_of_log(x, y, log(y))
+
+
+@composite
+def _xlog1py(x: Tensor, y: Tensor) -> Tensor:
     return _product_of_log(x, y, log1p(y))
 
 
@@ -113,6 +133,7 @@ def rad2deg(x: Tensor) -> Tensor:
 
 
 @floating
+@composite
 def entr(x: Tensor) -> Tensor:
     """-x log x; 0 at 0, minus infinity below.
 

@@ -228,13 +228,13 @@ class Walk:
 
 
 def _other(function: Callable[..., Tensor], count: int) -> Structural:
-    """The derivative of an equal function, recorded again of its first `count` inputs under names
-    of their own; it reads the other inputs where they are."""
+    """The derivative of an equal function of the same inputs, recorded again of the first `count`
+    under names of their own."""
 
     def recorded(inputs: Sequence[Tensor]) -> tuple[Walk, Tensor, list[Tensor]]:
         named = [again(x) if x.dtype.is_float else x for x in inputs[:count]]
-        other = function(*named)
         named += inputs[count:]
+        other = function(*named)
         floats = [x for x in named if x.dtype.is_float]
         return Walk([other], floats, [x.node for x in named]), other, named
 
@@ -252,7 +252,7 @@ def _other(function: Callable[..., Tensor], count: int) -> Structural:
 
 
 def _whole(graph: Graph, wanted: set[Node]) -> Mapping[Node, Composite]:
-    """The composites of a graph of which no part is wanted."""
+    """The composites of a graph of which no part is wanted; a user's rule stands for all parts."""
     parts = {node for node in wanted if node.op != "input"}
     if not parts:
         return graph.composites
@@ -263,7 +263,8 @@ def _whole(graph: Graph, wanted: set[Node]) -> Mapping[Node, Composite]:
     return {
         node: known
         for node, known in graph.composites.items()
-        if parts.isdisjoint(set(inside(node, known)) - {node, *known.inputs})
+        if known.name == CUSTOM
+        or parts.isdisjoint(set(inside(node, known)) - {node, *known.inputs})
     }
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from ..errors import InputError
+from ..graph.loops import Nodes, sources, substituted
 from ..graph.node import Composite, Node
 from ..graph.order import post_order
+from ..graph.passes import rebuild
 from ..graph.tensor import Tensor
 from .composites import INSTEAD
 
@@ -35,19 +38,32 @@ def checkpoint(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
     before = len(graph.nodes)
     result = function(*inputs)
     given = tuple(dict.fromkeys(x.node for x in inputs))
-    if result.node in given or result.node.number < before:
+    made_of = _ends(result.node, given, before, lambda n: n.inputs)
+    if result.node in made_of or made_of.isdisjoint(given):
         return result
-    named = [_source(node) for node in given]  # the function may read them as well
-    others = dict.fromkeys([*named, *_used(result.node, given, before)])
-    floats = [node for node in others if node.dtype.is_float and node.op not in SILENT]
+    ends = _ends(result.node, given, before, lambda n: sources(graph, n))
+    every = {_source(n) for n in ends}  # given ones as well, which it may read where they are
+    floats = [n for n in every if n.dtype.is_float and n.op not in SILENT]
+    whole, others = graph.composites.get(result.node), sorted(floats, key=_number)
 
-    def of_nodes(*tensors: Tensor) -> Tensor:
-        known = dict(zip(given, tensors))
-        return function(*(known[x.node] for x in inputs))
+    def made_again(*tensors: Tensor) -> Tensor:
+        """The nodes once more, rather than the function: noise and modes are those of the first."""
+        new = [x.node for x in tensors]
+        became = {n: n for n in ends} | dict(zip(others, new[len(given) :])) | dict(zip(given, new))
+        parts = substituted(graph, result.node.inputs, became)
+        node = rebuild(graph, result.node, parts)
+        if whole is not None:
+            below = substituted(graph, whole.inputs, became)
+            graph.composites.setdefault(node, replace(whole, inputs=below))
+        return graph.wrap(node)
 
-    options = (of_nodes, len(given), graph.composites.get(result.node))
-    graph.composites[result.node] = Composite(NAME, (*given, *floats), options)
+    options = (made_again, len(given), whole)
+    graph.composites[result.node] = Composite(NAME, (*given, *others), options)
     return result
+
+
+def _number(node: Node) -> int:
+    return node.number
 
 
 def again(x: Tensor) -> Tensor:
@@ -58,9 +74,9 @@ def again(x: Tensor) -> Tensor:
 
 def named(x: Tensor, known: Composite) -> Tensor:
     """x under a name that nothing else has, as the result of this."""
-    name = x.graph.apply("cast", [x], x.dtype)
-    while True:
-        name = x.graph.apply("cast", [name], x.dtype)
+    name = x
+    while True:  # one cast more is `stop_gradient` of it
+        name = x.graph.apply("cast", [x.graph.apply("cast", [name], x.dtype)], x.dtype)
         if x.graph.composites.setdefault(name.node, known) == known:
             return name
 
@@ -79,15 +95,14 @@ def instead_of(known: Composite) -> Instead | None:
     return function, len(known.inputs)
 
 
-def _used(result: Node, given: tuple[Node, ...], before: int) -> list[Node]:
-    """What was recorded earlier that a function used beside its inputs, seen through views."""
+def _ends(result: Node, given: Nodes, before: int, below: Callable[[Node], Nodes]) -> set[Node]:
+    """What a function used of its inputs and, seen through views, of what was recorded earlier."""
 
-    def below(node: Node) -> tuple[Node, ...]:
-        outside = node.number < before and node.op != "view"
-        return () if node in given or outside else node.inputs
+    def is_end(node: Node) -> bool:
+        return node in given or (node.number < before and node.op != "view")
 
-    ends = (n for n in post_order([result], below) if n not in given and n.number < before)
-    return [n for n in ends if n.op != "view"]
+    walked = post_order([result], lambda node: () if is_end(node) else below(node))
+    return {node for node in walked if is_end(node)}
 
 
 def _source(node: Node) -> Node:

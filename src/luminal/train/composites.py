@@ -11,10 +11,13 @@ from collections.abc import Callable, Sequence
 from .. import ops
 from ..graph.node import Composite
 from ..graph.tensor import Tensor
-from ..ops import attention
+from ..ops import attention, bessel, gamma
+from ..ops.math import LN_2, polynomial
 from .rules import Change, Maybe, Structural
 
 TWO_BY_ROOT_PI = 2 / math.sqrt(math.pi)
+ROOT_TWO_PI = math.sqrt(2 * math.pi)
+SINC = [(-1) ** k * math.pi ** (2 * k) * 2 * k / math.factorial(2 * k + 1) for k in range(1, 10)]
 
 
 def _softmax(dim: int) -> tuple[Change]:
@@ -37,9 +40,11 @@ def _within(x: Tensor, low: float | None, high: float | None) -> Tensor:
 
 
 def _sinc(t: Tensor, y: Tensor, x: Tensor) -> Tensor:
-    flat = ops.eq(x, 0.0)
-    slope = (ops.cos(x * math.pi) - y) / ops.where(flat, 1.0, x)
-    return t * ops.where(flat, 0.0, slope)
+    """Near 0, where (cos(pi x) - y) / x loses digits, by its power series."""
+    near = ops.abs(x) < 0.25
+    series = polynomial(ops.square(x), SINC)
+    far = ops.where(near, 1.0, x)
+    return t * ops.where(near, x * series, (ops.cos(x * math.pi) - y) / far)
 
 
 def _log_loss(t: Tensor, y: Tensor, x: Tensor, target: Tensor) -> Tensor:
@@ -62,6 +67,39 @@ def _atan2_of(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
 def _whole(square: Tensor) -> Tensor:
     """1 / r^2; 0 where the point has no angle."""
     return ops.where(ops.eq(square, 0.0), 0.0, 1.0 / square)
+
+
+def _share(a: Tensor, b: Tensor) -> Tensor:
+    """e^a / (e^a + e^b)."""
+    both = ops.logical_and(ops.isinf(a), ops.eq(a, b))
+    return ops.sigmoid(ops.where(both, 0.0, a - b))
+
+
+def _of_length(t: Tensor, y: Tensor, x: Tensor) -> Tensor:
+    """Of hypot; 0 at the origin."""
+    return t * x / ops.where(ops.eq(y, 0.0), 1.0, y)
+
+
+def _root(t: Tensor, y: Tensor, x: Tensor) -> Tensor:
+    flat = ops.eq(y, 0.0)
+    return t * ops.where(flat, 0.0, 0.5 / ops.where(flat, 1.0, y))
+
+
+def _i1(t: Tensor, x: Tensor, scale: Tensor | float, even: Tensor, odd: Tensor) -> Tensor:
+    """Of scale I1(x), given those of orders 0 and 1; near 0, where the latter has lost its digits,
+    by its power series."""
+    near = ops.abs(x) < 0.01
+    series = polynomial(ops.square(x), [1 / 2, 3 / 16, 5 / 384, 7 / 18432]) * scale
+    return t * ops.where(near, series, even - odd / ops.where(near, 1.0, x))
+
+
+def _i1e(t: Tensor, y: Tensor, x: Tensor) -> Tensor:
+    return _i1(t, x, ops.exp(-ops.abs(x)), bessel.i0e(x), y) - t * ops.sign(x) * y
+
+
+def _silent(a: Tensor, b: Tensor, change: Tensor) -> Tensor:
+    """0 where an `a` of 0 met a logarithm that is none."""
+    return ops.where(ops.logical_and(ops.eq(a, 0.0), b <= 0.0), 0.0, change)
 
 
 # name: (options of the call) -> a row as in `rules.ELEMENTWISE`; that of softmax is its own
@@ -90,6 +128,41 @@ COMPOSITE: dict[str, Callable[..., tuple[Change, ...]]] = {
     "pow_float": lambda: (_pow, _pow_of),
     "softmax": _softmax,
     "sinc": lambda: (_sinc,),
+    "log_one_and_exp": lambda: (lambda t, y, x: t * ops.sigmoid(x),),
+    "logaddexp": lambda: (
+        lambda t, y, a, b: t * _share(a, b),
+        lambda t, y, a, b: t * _share(b, a),
+    ),
+    "logaddexp2": lambda: (
+        lambda t, y, a, b: t * _share(a * LN_2, b * LN_2),
+        lambda t, y, a, b: t * _share(b * LN_2, a * LN_2),
+    ),
+    "hypot": lambda: (
+        lambda t, y, a, b: _of_length(t, y, a),
+        lambda t, y, a, b: _of_length(t, y, b),
+    ),
+    "xlogy": lambda: (
+        lambda t, y, a, b: _silent(a, b, t * ops.log(b)),
+        lambda t, y, a, b: t * a / b,
+    ),
+    "xlog1py": lambda: (
+        lambda t, y, a, b: _silent(a, b + 1.0, t * ops.log1p(b)),
+        lambda t, y, a, b: t * a / (b + 1.0),
+    ),
+    "lgamma": lambda: (lambda t, y, x: t * ops.digamma(x),),
+    "digamma": lambda: (lambda t, y, x: t * ops.polygamma(1, x),),
+    "polygamma": lambda n: (lambda t, y, x: t * ops.polygamma(n + 1, x),),
+    "i0": lambda: (lambda t, y, x: t * bessel.i1(x),),
+    "i1": lambda: (lambda t, y, x: _i1(t, x, 1.0, ops.i0(x), y),),
+    "i1e": lambda: (_i1e,),
+    "erfinv": lambda: (lambda t, y, x: t * (ops.exp(y * y) / TWO_BY_ROOT_PI),),
+    "erfcx": lambda: (lambda t, y, x: t * (x * y * 2.0 - TWO_BY_ROOT_PI),),
+    "ndtri": lambda: (lambda t, y, x: t * (ops.exp(y * y * 0.5) * ROOT_TWO_PI),),
+    "log_ndtr": lambda: (
+        lambda t, y, x: t * 2.0 / (gamma.erfcx(x * -math.sqrt(0.5)) * ROOT_TWO_PI),
+    ),
+    "entr": lambda: (lambda t, y, x: -(t * (ops.log(x) + 1.0)),),
+    "root": lambda: (_root,),
     "log_loss": lambda: (_log_loss, _log_loss_of),
 }
 

@@ -47,7 +47,8 @@ class Scaled:
     def renew(self, finite: Tensor, last: Tensor | None) -> None:
         """What the next step takes. last: whether this one updates the parameters."""
         grown = ops.eq(self.good, self.numbers.interval - 1)
-        higher = ops.where(grown, self.factor * self.numbers.growth, self.factor)
+        larger = self.factor * self.numbers.growth
+        higher = ops.where(ops.logical_and(grown, ops.isfinite(larger)), larger, self.factor)
         factor = ops.where(finite, higher, self.factor * self.numbers.backoff)
         again = ops.logical_or(grown, ops.logical_not(finite))
         good = ops.where(again, ops.zeros_like(self.good), self.good + 1)

@@ -40,9 +40,10 @@ class Trainer:
     often the loss itself, or that of the model recorded in `eval()`.
 
     folder: where checkpoints (`step-*.safetensors`: all states, the place in the data; the last
-    `keep` stay), `best.safetensors` (parameters at the lowest validation loss) and `log.csv` lie.
-    A fit goes on where the newest checkpoint stands, with exactly the losses that it would have
-    had: nothing but steps after that checkpoint is lost, whenever the process is killed.
+    `keep` stay), `best.safetensors` (parameters, and other states that validation reads, at its
+    lowest loss) and `log.csv` lie. A fit goes on where the newest checkpoint stands, with exactly
+    the losses that it would have had: nothing but steps after that checkpoint is lost, whenever
+    the process is killed.
 
     find_nan: keeps all states of the step before (slow), and where the loss is not finite raises
     NotFinite with the step and the first tensor that was not.
@@ -79,6 +80,8 @@ class Trainer:
         self.recorded = Step(loss, self.parameters, optimizer, **options)
         self.program: Executable = self.graph.compile(**chosen)
         self._names = _names([state for state, _ in self.graph.states])
+        read = set() if validation_loss is None else set(reachable([validation_loss.node]))
+        self._read = [state for state in self._names if state.node in read]
         self._folder = None if folder is None else Checkpoints(folder, keep)
         self._every = save_every, log_every
         self._tensorboard, self._find_nan = tensorboard, find_nan
@@ -135,8 +138,8 @@ class Trainer:
         """The mean of the validation loss over an epoch of batches."""
         if self._check is None or self._validation_loss is None:
             raise InputError("validation needs Trainer(..., validation_loss=...)")
-        for p in self.parameters:
-            self._check[p] = self.program[p]
+        for state in self._read:
+            self._check[state] = self.program[state]
         losses = []
         for batch in one_epoch(data):
             self._feed(self._check, arrays_of(batch))
@@ -183,7 +186,8 @@ class Trainer:
             self.best = found
             if self._folder is not None:
                 states = self._states()
-                best = {p.node.attribute.name: states[p] for p in self.parameters}
+                wanted = dict.fromkeys([*self.parameters, *self._read])
+                best = {self._names[state]: states[state] for state in wanted}
                 checkpoints.save(self._folder.folder / "best.safetensors", best)
         return Record(record.step, record.epoch, record.loss, record.seconds, record.rate, found)
 

@@ -47,7 +47,7 @@ def _block(
     if w.has("expansion"):
         y = act(w["expansion"].conv_norm(y, "expand_conv", "expand_bn", eps=eps))
     deep = w["depthwise_conv"]
-    around = int(deep["depthwise_conv"].tensor().shape[2]) // 2
+    around = deep["depthwise_conv"].array().shape[2] // 2
     if stride == 2:
         sides = (around if whole else around - 1, around)
         y = y.pad([(0, 0), (0, 0), sides, sides])

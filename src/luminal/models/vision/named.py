@@ -117,10 +117,11 @@ class Named:
             below = self[norm]
             return below.array("bias") + (own - below.array("running_mean")) * gain()
 
+        both = self[f"{conv}+{norm}"]  # the convolution's own weights may be in use as well
         weight = self._parameter(
-            self[conv]["weight"].name, lambda: self[conv].array() * gain()[:, None, None, None]
+            both["weight"].name, lambda: self[conv].array() * gain()[:, None, None, None]
         )
-        shift = self._parameter(self[conv]["bias"].name, bias)
+        shift = self._parameter(both["bias"].name, bias)
         return _convolved(x, weight, shift, stride, padding, 1)
 
     def attention(

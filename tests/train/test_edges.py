@@ -1,0 +1,104 @@
+"""Derivatives, first and second, where parts of a smooth function have a kink or a pole, and where
+PyTorch says what a derivative is that does not exist."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from luminal import Graph, Tensor, ops, train
+from luminal.backend.reference.graph import evaluate
+from luminal.ops import bessel, gamma
+
+PLACES = [0.0, 1e-9, -0.5, 1.0, 3.0, 20.0, -60.0]
+POSITIVE = [1.0, 2.0, 3.0, 0.5, 20.0, 60.0]  # gamma of whole numbers: a pole of the other branch
+NEGATIVE = [-0.3, -5.5, -20.5, -30.2]
+ROWS = [[1.0, 1, 1], [0, 0, 0], [2, 0, 2]]
+Pair = tuple[Callable[..., Any], Callable[..., Any], tuple[Any, ...]]
+
+
+def both(function: Callable[..., Any], *values: Any) -> Pair:
+    return function, function, values
+
+
+LOSSES: dict[str, Pair] = {
+    name: (getattr(ops, name), getattr(F, name), ([0.0, 0.5, 3.0, -2.0], [0.0, 1.0, 1.0, -2.0]))
+    for name in ("binary_cross_entropy_with_logits", "smooth_l1_loss", "huber_loss")
+}
+TWICE: dict[str, Pair] = LOSSES | {
+    "soft_margin_loss": (
+        lambda x: ops.soft_margin_loss(x, x * 0.0 - 1.0),
+        lambda x: F.soft_margin_loss(x, x.detach() * 0.0 - 1.0),
+        (PLACES,),
+    ),
+    "softplus": (ops.softplus, F.softplus, (PLACES,)),
+    "logsigmoid": (ops.logsigmoid, F.logsigmoid, (PLACES,)),
+    "mish": (ops.mish, F.mish, (PLACES,)),
+    "logaddexp": both(lambda x, y: x.logaddexp(y), [0.0, 1, 2], [0.0, 1, -3]),
+    "logaddexp2": both(lambda x, y: x.logaddexp2(y), [0.0, 1, 2], [0.0, 1, -3]),
+    "hypot": both(lambda x, y: x.hypot(y), [0.0, 2, 3, 0], [1.0, 2, -3, -4]),
+    "xlogy": both(lambda x, y: x.xlogy(y), [0.0, 2, 3], [2.0, 1, 5]),
+    "xlog1py": (ops.xlog1py, torch.special.xlog1py, ([0.0, 2, 3], [2.0, 1, 5])),
+    "lgamma": both(lambda x: x.lgamma(), POSITIVE + NEGATIVE),
+    "digamma": both(lambda x: x.digamma(), POSITIVE + NEGATIVE),
+    "i0": (ops.i0, torch.i0, (PLACES[:-1],)),
+    "erfinv": both(lambda x: x.erfinv(), [0.0, 1e-30, 0.3, -0.9]),
+    "ndtri": (gamma.ndtri, torch.special.ndtri, ([0.5, 0.1, 0.9],)),
+    "log_ndtr": (gamma.log_ndtr, torch.special.log_ndtr, ([0.0, 1.0, -2.0, 5.0],)),
+    "norm": both(lambda x: x.norm(2, 1), ROWS[::2]),
+}
+ONCE: dict[str, Pair] = {
+    "norm": both(lambda x: x.norm(2, 1), ROWS),
+    "norm of cubes": both(lambda x: x.norm(3, 1), ROWS),
+    "norm of roots": both(lambda x: x.norm(0.5, 1), ROWS),
+    "std": both(lambda x: x.std(1), ROWS),
+    "distances": (ops.cdist, torch.cdist, (ROWS, ROWS)),
+    "normalize": (ops.normalize, F.normalize, (ROWS,)),
+    "cosine": (ops.cosine_similarity, F.cosine_similarity, (ROWS, ROWS)),
+    "erfcx": (gamma.erfcx, torch.special.erfcx, ([0.0, 1.0, -2.0, 60.0],)),
+    "i1": (bessel.i1, torch.special.i1, (PLACES,)),
+    "i1e": (bessel.i1e, torch.special.i1e, (PLACES,)),
+    "entr": (ops.entr, torch.special.entr, ([0.0, 0.5, 2.0],)),
+}
+
+
+def slope(y: Any, inputs: list[Any]) -> Any:
+    if isinstance(y, Tensor):
+        return train.backward((y + y * y).sum(), inputs)
+    return torch.autograd.grad((y + y * y).sum(), inputs, create_graph=True)
+
+
+@pytest.mark.parametrize("order, name", [(1, n) for n in [*ONCE, *TWICE]] + [(2, n) for n in TWICE])
+def test_derivatives_are_those_of_pytorch(order: int, name: str) -> None:
+    mine, theirs, values = (ONCE if order == 1 and name in ONCE else TWICE)[name]
+    arrays = [np.array(v, np.float64) for v in values]
+    graph = Graph()
+    inputs = [graph.tensor(a.shape, "f64") for a in arrays]
+    leaves = [torch.tensor(a, requires_grad=True) for a in arrays]
+    found, wanted = slope(mine(*inputs), inputs), slope(theirs(*leaves), leaves)
+    if order == 2:
+        found, wanted = slope(found[0], inputs), slope(wanted[0], leaves)
+    made = evaluate(graph, [g.node for g in found], dict(zip(inputs, arrays)))
+    for g, other in zip(found, wanted):
+        np.testing.assert_allclose(made[g.node], other.detach().numpy(), 1e-7, 1e-9)
+
+
+def test_sinc_bends_at_0():
+    graph = Graph()
+    x = graph.tensor((3,), "f64")
+    (bend,) = slope(train.backward(ops.sinc(x).sum(), [x])[0], [x])
+    made = evaluate(graph, [bend.node], {x: np.array([0.0, 1e-9, -1e-9])})
+    np.testing.assert_allclose(made[bend.node], -(np.pi**2) / 3)
+
+
+def test_polygamma_far_below_0():
+    graph, places = Graph(), np.array(NEGATIVE)
+    x = graph.constant(places)
+    for n in (1, 2, 3):
+        wanted = torch.polygamma(n, torch.tensor(places)).numpy()
+        np.testing.assert_allclose(ops.polygamma(n, x).numpy(), wanted, 1e-9)
