@@ -98,7 +98,9 @@ SIZES = {"size": {"shortest_edge": 8 * 8 * 2, "longest_edge": 40 * 48}, "patch_s
 
 
 def written(kind, folder):
-    """The model of transformers, written to a folder."""
+    """The model of transformers, written to a folder: one that never replies with the token that
+    stands for a picture, as one of random weights can."""
+    torch.manual_seed(0)
     model = tiny_vision.saved(KINDS[kind]().float(), folder)
     tokenizer(folder, [PLACE, "<end>"], TEMPLATE)
     Qwen2VLImageProcessorPil(**SIZES).save_pretrained(folder)
