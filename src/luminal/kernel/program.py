@@ -78,8 +78,8 @@ class Instruction:
     commit                     (): what a thread has copied since its last commit is a group
     await                      attrs (n,): all but the last n groups of a thread have arrived, as
                                the others see behind the next barrier
-    <staged instruction>       (acc, position of a, position of b), rows of a and of b's columns:
-                               under way until a settle, the accumulator too
+    <staged instruction>       (acc, position of a, position of b), rows of a and of b's columns;
+                               attrs (1,): under way until a settle, the accumulator too
     <streamed instruction>     (acc, a, position of b), of which only b is a tile: done at its end;
                                attrs (1,): when the next one is, which goes on with its sums
     settle                     attrs (n,): all but the last n staged instructions are done

@@ -63,7 +63,7 @@ class Staged(Owners):
         order = next(f.elements for f in known if f.ordered == way)
         ordered, dtype = replace(way, elements=order), outs[0].dtype
         acc = self.packed(tuple(x for val in sums for x in self.elements(val, ordered)), dtype)
-        new = self.emit(op, (acc, *positions), dtype, lanes=acc.lanes)
+        new = self.emit(op, (acc, *positions), dtype, ins.attrs, acc.lanes)
         made = [self.emit("shuffle", (new, new), dtype, (i,)) for i in range(new.width)]
         for n, out in enumerate(outs):
             found = dict(zip(order, made[n * len(order) :]))

@@ -59,6 +59,7 @@ def staged(facts: Facts, value: Value) -> list[Pair]:
     return [
         (i, axis) for i in facts.target.instructions
         if i.staged and (i.first, i.second) == (like.first, like.second) and fits
+        and i.threads > facts.target.group  # one alone copies no rows
         and _whole(facts, i, axis) and facts.size[axis] >= STAGES * i.collapse
     ]  # fmt: skip
 
