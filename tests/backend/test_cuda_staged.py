@@ -73,25 +73,31 @@ def test_products(rows: int, columns: int, deep: int, dtype: Any, device: str) -
     assert near(rt["y"], given.astype(np.float32) @ w.astype(np.float32).T)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(6))
 def test_products_of_any_number_of_rows_and_columns(seed: int) -> None:
-    """By warps that each have rows and columns of a tile, alone or in a batch; of bytes, too."""
+    """By warps that each have rows and columns of a tile, alone or in a batch; of bytes, and with
+    columns side by side in memory, too."""
     rng, graph = np.random.default_rng(seed), luminal.Graph()
     dtype: DType = (bf16, f16, i8)[seed % 3]
     batch, rows, columns = rng.integers(1, 3), *rng.integers(33, 290, 2)
     deep = 128 * int(rng.integers(4, 7))
-    x, w = (graph.tensor((batch, n, deep), dtype=dtype, name=name)
-            for n, name in ((rows, "x"), (columns, "w")))  # fmt: skip
+    turned = dtype is not i8 and seed > 2
+    columns = columns // 8 * 8 if turned else columns
+    second = (deep, columns) if turned else (columns, deep)
+    shapes = {"x": (batch, rows, deep), "w": (batch, *second)}
+    x, w = (graph.tensor(shape, dtype=dtype, name=name) for name, shape in shapes.items())
     wide = [each.cast(i32) for each in (x, w)] if dtype is i8 else [x, w]
-    (wide[0] @ wide[1].transpose(1, 2)).output("y")
+    (wide[0] @ (wide[1] if turned else wide[1].transpose(1, 2))).output("y")
     rt = graph.compile("sm_80 races")
     assert is_staged(rt.kernels[0].program)
-    for name, n in (("x", rows), ("w", columns)):
-        made = rng.integers(-9, 9, (batch, n, deep)) if dtype is i8 else numbers(batch, n, deep)
-        rt[name] = made.astype(dtype.numpy)
+    assert any("_turned" in text for text in rt.sources().values()) is turned
+    given = {}
+    for name, shape in shapes.items():
+        made = rng.integers(-9, 9, shape) if dtype is i8 else numbers(*shape)
+        rt[name] = given[name] = made.astype(dtype.numpy)
     rt.run()
-    given = [np.asarray(rt[name]).astype(np.float32) for name in "xw"]
-    assert near(rt["y"], given[0] @ given[1].swapaxes(1, 2))
+    a, b = (each.astype(np.float32) for each in given.values())
+    assert near(rt["y"], a @ (b if turned else b.swapaxes(1, 2)))
 
 
 @pytest.mark.parametrize("device", ["cuda races", "sm_80 races"])

@@ -148,10 +148,10 @@ def instructions(body: list[Statement]) -> list[Instruction]:
 @dataclass(frozen=True)
 class Tile:
     """So many elements; what they hold does not outlast a unit. space: "own", of each worker or
-    thread, or "shared", by the threads of a unit. row: in a staged tile, elements of a row, of 128
-    bytes: its blocks of 16 bytes are numbered `block xor row mod 8`, so that eight threads meet all
-    banks whether they walk a row or a column of blocks. turns: parts of a staged tile, each for
-    another turn of a loop."""
+    thread, or "shared", by the threads of a unit. row: in a staged tile, elements of a row; of
+    each 128 bytes of it, one behind the others of all rows, the blocks of 16 bytes are numbered
+    `block xor row mod 8`, so that eight threads meet all banks whether they walk a row or a column
+    of blocks. turns: parts of a staged tile, each for another turn of a loop."""
 
     name: str
     dtype: DType

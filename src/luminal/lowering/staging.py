@@ -117,7 +117,8 @@ class _Staging:
         way = {name: strides(load, load.out.lanes)[-1] != 1
                for name, load in zip(places, loads) if load.out}  # fmt: skip
         like = (i for i in self.own.values() if way[tiled[-1].name] and i.turned
-                and (i.first, i.rows, i.columns) == (own.first, own.rows, own.columns))  # fmt: skip
+                and (i.first, i.rows, i.columns, i.staged)
+                == (own.first, own.rows, own.columns, own.staged))  # fmt: skip
         kept = s.args[: len(s.args) - len(tiled)]
         args = (*kept, *(places[v.name] for v in tiled))
         on = own.late or (own.streamed and s.out is not None and s.out.name in chained)

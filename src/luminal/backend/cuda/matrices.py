@@ -75,21 +75,23 @@ def staged_instruction(function: str, dtype: DType, down: int, columns: int) -> 
 
 def tiled_instruction(
     function: str, dtype: DType, accumulator: DType, tile: tuple[int, int],
-    warps: tuple[int, int] = (1, 1),
+    warps: tuple[int, int] = (1, 1), turned: bool = False,
 ) -> MatrixInstruction:  # fmt: skip
     """As `staged_instruction`, by so many warps below and beside each other, each with so many rows
     and columns of its own; done when it ends."""
+    function += "_turned" * turned
     (rows, columns), (down, across) = tile, warps
     threads, each = 32 * down * across, 16 // dtype.bytes
     sums = tuple((16 * i + 8 * h, 8 * j + e) for i in range(rows // 16)
                  for j in range(columns // 8) for h in (0, 1) for e in (0, 1))  # fmt: skip
     c = Fragment((4, 8, across, down), (0, 1, 0, rows), (2, 0, columns, 0), sums)
     rows, columns = rows * down, columns * across
-    ways = c, brought(rows, threads, each), brought(columns, threads, each)
+    b = turned_over(columns, threads) if turned else brought(columns, threads, each)
+    ways = c, brought(rows, threads, each), b
     return MatrixInstruction(
         f"{function}_{down}x{across}", 8 * each, dtype, dtype, accumulator, TILED_CYCLES,
         rows=rows, columns=columns, fragments=ways, part=f"{function}_1x1", function=function,
-        staged=True,
+        staged=True, turned=turned,
     )  # fmt: skip
 
 
@@ -101,10 +103,7 @@ def streamed_instruction(
     threads, c = 128 * down, _sums(down, 64)
     steps = ((8 * (r % 2), 16 * k + 8 * (r // 2)) for k in range(4) for r in range(4))
     a = replace(c, elements=tuple((row, column + e) for row, column in steps for e in (0, 1)))
-    b = brought(64, threads)
-    if turned:
-        elements = tuple((e, line) for line, e in b.elements)
-        b = Fragment(b.digits, b.columns, b.rows, elements)
+    b = turned_over(64, threads) if turned else brought(64, threads)
     function += "_turned" * turned
     return MatrixInstruction(
         f"{function}_{down}", 64, dtype, dtype, f32, cycles, rows=64 * down, columns=64,
@@ -123,6 +122,14 @@ def brought(rows: int, threads: int, each: int = 8) -> Fragment:
     lines = range(0, rows, threads // 8)
     elements = tuple((line, e) for line in lines for e in range(each))
     return Fragment((8, threads // 8), (0, 1), (each, 0), elements)
+
+
+def turned_over(columns: int, threads: int) -> Fragment:
+    """The same of 64 rows along the columns of a product, 64 at a time."""
+    b = brought(64, threads)
+    pieces = range(0, columns, 64)
+    elements = tuple((piece + e, line) for piece in pieces for line, e in b.elements)
+    return Fragment(b.digits, b.columns, b.rows, elements)
 
 
 # ---- those that there are
@@ -149,8 +156,10 @@ WARPS = (  # with them, each shape once
     *((tile, (1, 1)) for tile in TILES),
 )
 TILED = tuple(
-    tiled_instruction("{}_{}x{}".format(function, *tile), dtype, accumulator, tile, warps)
-    for function, dtype, accumulator in PRODUCTS for tile, warps in WARPS
+    tiled_instruction("{}_{}x{}".format(function, *tile), dtype, accumulator, tile, warps, turned)
+    for turned in (False, True)
+    for function, dtype, accumulator in PRODUCTS[: 2 if turned else 3]
+    for tile, warps in WARPS if not turned or tile[1] == 64
 )  # fmt: skip
 STREAMED, STREAMED_BY_WGMMA = (
     tuple(streamed_instruction(f"{kind}_{dtype}_rows", dtype, down, turned, cycles)

@@ -18,12 +18,10 @@ from .. import text
 from .matrices import (
     COLUMNS,
     INSTRUCTIONS,
-    PRODUCTS,
     STAGED,
     STREAMED,
     STREAMED_BY_WGMMA,
     TILED,
-    TILES,
     fragments,
     staged_instruction,
     streamed_instruction,
@@ -102,13 +100,15 @@ def staged_product(dtype: Any) -> Callable[..., np.ndarray]:
     return specification
 
 
-def tiled_product(dtype: Any, rows: int, columns: int) -> Callable[..., np.ndarray]:
+def tiled_product(
+    dtype: Any, rows: int, columns: int, turned: bool
+) -> Callable[..., np.ndarray]:
     """(c, a, b) -> c + A B of a warp: c (32, rows columns / 32), tiles with rows of 128 bytes."""
 
     def specification(c: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         a, b = (unswizzled(side.view(dtype)).astype(c.dtype) for side in (a, b))
         places = tiled_instruction("", bf16, f32, (rows, columns)).fragments[0].places()
-        return c + (a @ b.T)[places]
+        return c + (a @ (b if turned else b.T))[places]
 
     return specification
 
@@ -225,10 +225,13 @@ def _staged(name: str, types: str, columns: int) -> str:
     )  # fmt: skip
 
 
-def _tiled(name: str, product: str, rows: int, columns: int) -> str:
+def _tiled(name: str, product: str, rows: int, columns: int, turned: bool) -> str:
     """Of 16 rows a load makes a first operand, of 16 columns second operands of two products."""
     down, count = rows // 16, rows * columns // 32
     kind, of = ("i32", "i8") if "s8" in product else ("f32", "u16")
+    near, far, end = "lane / 8 % 2", "lane / 16", "_turned" * turned
+    second = (f"16 * k + 8 * ({near})", f"2 * n + {far}") if turned else (
+        f"16 * n + 8 * ({far})", f"2 * k + {near}")
     return (
         f"void {name}({kind} (&c)[{count}], buffer<{of}> in_a, buffer<{of}> in_b) {{\n"
         "  const buffer<u16> a = (buffer<u16>)in_a, b = (buffer<u16>)in_b;\n"
@@ -238,8 +241,7 @@ def _tiled(name: str, product: str, rows: int, columns: int) -> str:
         "      ldmatrix_4(first[i], a + (64 * (16 * i + lane % 16)"
         " + 8 * (2 * k + lane / 16 ^ row)));\n"
         f"    #pragma unroll\n    for (i32 n = 0; n < {columns // 16}; n++) {{\n      u32 r[4];\n"
-        "      ldmatrix_4(r, b + (64 * (16 * n + 8 * (lane / 16) + row)"
-        " + 8 * (2 * k + lane / 8 % 2 ^ row)));\n"
+        f"      ldmatrix_4{end}(r, b + (64 * ({second[0]} + row) + 8 * ({second[1]} ^ row)));\n"
         "      #pragma unroll\n      for (i32 m = 0; m < 2; m++) {\n"
         "        const u32 second[2] = {r[2 * m], r[2 * m + 1]};\n"
         f"        #pragma unroll\n        for (i32 i = 0; i < {down}; i++) {{\n"
@@ -330,11 +332,11 @@ def _functions() -> Iterable[Function]:
             name = f"wgmma_{types}_rows" + end
             made, spec = _streamed_by_wgmma(name, types, turned), streamed_product(dtype, turned)
             yield Function(name, made, spec, "sm_90a", ("products_done",))
-    for one, kind, _ in PRODUCTS:
-        for tile in TILES:
-            name = "{}_{}x{}".format(one, *tile)
-            made, spec = _tiled(name, one, *tile), tiled_product(kind.numpy, *tile)
-            yield Function(name, made, spec, needs=(one, "ldmatrix_4"), own=False)
+    for i in (i for i in TILED if i.name == i.part):
+        one, kind = "_".join(i.function.split("_")[:2]), (i.rows, i.columns, i.turned)
+        of_tiles, called = tiled_product(i.first.numpy, *kind), (one, "ldmatrix_4" + end * i.turned)
+        text = _tiled(i.function, one, *kind)
+        yield Function(i.function, text, of_tiles, needs=("ldmatrix_4", *called), own=False)
     yield Function("copies_fence", _FENCE, unchanged)
     yield Function("products_wait", _PRODUCTS_WAIT, unchanged, "sm_90a")
     yield Function("products_done", _PRODUCTS_DONE, unchanged, "sm_90a")
