@@ -22,7 +22,7 @@ def usual_passes(precision: str, backend: Device | None) -> list[Pass]:
     """Those of a compilation that names none."""
     products = backend.target(1).instructions if backend is not None else ()
     half = backend is None or any(product.first is bf16 for product in products)
-    factors = {(product.first, product.second) for product in products}
+    factors = {(product.first, product.second) for product in products if product.fragments}
     return default_passes(precision, half, (i8, i8) in factors and (u8, i8) not in factors)
 
 

@@ -20,7 +20,7 @@ from luminal.backend.cuda.matrices import STAGED, TILED, instructions_of
 from luminal.backend.cuda.model import predicted
 from luminal.backend.cuda.simulator import CUDA, Simulator, found_compiler
 from luminal.errors import VerifyError, WrongResult
-from luminal.graph.dtype import DType, bf16, f16, i8, i32
+from luminal.graph.dtype import DType, bf16, f16, f32, i8, i32
 from luminal.kernel.program import Instruction, Program, Statement
 from luminal.lowering.verify import statements, verify
 
@@ -98,6 +98,29 @@ def test_products_of_any_number_of_rows_and_columns(seed: int) -> None:
     rt.run()
     a, b = (each.astype(np.float32) for each in given.values())
     assert near(rt["y"], a @ (b if turned else b.swapaxes(1, 2)))
+
+
+def test_a_convolution() -> None:
+    """Of points: columns lie side by side in memory."""
+    graph, w = luminal.Graph(), numbers(64, 256)
+    x = graph.tensor((1, 256, 16, 16), bf16, "x")
+    ops.conv2d(x, graph.constant(w[:, :, None, None])).cast(f32).output("y")
+    rt = graph.compile("sm_80 races", precision="bf16")
+    assert any(is_staged(kernel.program) for kernel in rt.kernels)
+    rt["x"] = given = numbers(1, 256, 16, 16)
+    rt.run()
+    wanted = w.astype(np.float32) @ given.astype(np.float32).reshape(256, 256)
+    assert near(rt["y"].reshape(64, 256), wanted)
+
+
+def test_windows_that_are_written_out_are_columns() -> None:
+    """Taps and channels become one axis where no padding is asked for any more."""
+    graph = luminal.Graph()
+    x = graph.tensor((1, 256, 64, 64), bf16)
+    ops.conv2d(x, graph.constant(numbers(256, 256, 3, 3)), padding=1).output()
+    rt = graph.compile("cuda:sm_80", precision="bf16", cache=False)
+    (product,) = (kernel for kernel in rt.kernels if is_staged(kernel.program))
+    assert {n.constant for n in product.kernel.axes.values()} == {256, 256 * 3 * 3, 64 * 64}
 
 
 @pytest.mark.parametrize("device", ["cuda races", "sm_80 races"])
