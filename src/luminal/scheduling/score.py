@@ -26,10 +26,9 @@ AGAIN = 8  # loads of an element that make up for a copy
 def stages(target: Target, instruction: MatrixInstruction, tile: int) -> int:
     """Turns of a loop for whose operands, so many bytes in each, there is room: for two units that
     multiply while the other one waits, if that is enough."""
-    half = target.staging // 2 // max(1, tile)
-    if instruction.late or instruction.threads > ALONE or half < instruction.stages:
-        half = target.staging // max(1, tile)
-    return min(STAGES, half)
+    whole, half = (target.staging // n // max(1, tile) for n in (1, 2))
+    alone = instruction.late or instruction.threads > ALONE or half < instruction.stages
+    return min(STAGES, whole if alone else half)
 
 
 class Score:
@@ -126,8 +125,8 @@ class Score:
         for x in {x.name: x for x in self.job.accesses}.values():
             vectors, first = self._vectors(x.axes), self.rows in x.axes
             size = vectors * self.width * instruction.collapse * x.dtype.bytes
-            again = instruction.rows // part.rows
-            again = products * (instruction.columns // part.columns) if first else again
+            across = products * (instruction.columns // part.columns)
+            again = across if first else instruction.rows // part.rows
             self.loads += size * (1 + again) / (target.group * 4)
             tile += int(size)
             self._stream(x, vectors)
