@@ -5,7 +5,7 @@ from __future__ import annotations
 from .backend import devices
 from .backend.devices import Device
 from .errors import DeviceError
-from .graph.dtype import bf16
+from .graph.dtype import bf16, i8, u8
 from .graph.graph import Graph
 from .graph.passes import Pass, Program, program_of, run_passes
 from .precision import default_passes
@@ -22,7 +22,8 @@ def usual_passes(precision: str, backend: Device | None) -> list[Pass]:
     """Those of a compilation that names none."""
     products = backend.target(1).instructions if backend is not None else ()
     half = backend is None or any(product.first is bf16 for product in products)
-    return default_passes(precision, half)
+    factors = {(product.first, product.second) for product in products if product.fragments}
+    return default_passes(precision, half, (i8, i8) in factors and (u8, i8) not in factors)
 
 
 def passed(graph: Graph, device: str, precision: str) -> Program:

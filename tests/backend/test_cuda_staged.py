@@ -16,11 +16,11 @@ import luminal
 from luminal import ops
 from luminal.backend import devices
 from luminal.backend.cuda import gpu, nvrtc
-from luminal.backend.cuda.matrices import STAGED
+from luminal.backend.cuda.matrices import STAGED, TILED, instructions_of
 from luminal.backend.cuda.model import predicted
-from luminal.backend.cuda.simulator import Simulator, found_compiler
+from luminal.backend.cuda.simulator import CUDA, Simulator, found_compiler
 from luminal.errors import VerifyError, WrongResult
-from luminal.graph.dtype import bf16, f16
+from luminal.graph.dtype import DType, bf16, f16, f32, i8, i32
 from luminal.kernel.program import Instruction, Program, Statement
 from luminal.lowering.verify import statements, verify
 
@@ -30,7 +30,10 @@ RNG = np.random.default_rng(0)
 
 @pytest.fixture(scope="module", autouse=True)
 def races() -> None:
-    devices.register("cuda races", lambda: Simulator(races=True))
+    target = replace(CUDA.target, instructions=instructions_of("sm_80"))
+    like = {"cuda races": CUDA, "sm_80 races": replace(CUDA, target=target)}
+    for name, language in like.items():
+        devices.register(name, lambda language=language: Simulator(races=True, language=language))
 
 
 def numbers(*shape: int, dtype: Any = ml_dtypes.bfloat16) -> np.ndarray:
@@ -49,18 +52,19 @@ def is_staged(program: Program) -> bool:
 # ---- right
 
 
+@pytest.mark.parametrize("device", ["cuda races", "sm_80 races"])
 @pytest.mark.parametrize("rows, columns, deep, dtype", [
     (128, 128, 256, bf16),  # fewer turns than tiles
     (200, 192, 320, bf16),  # a part of a unit in both directions
     (64, 256, 576, f16),
 ])  # fmt: skip
-def test_products(rows: int, columns: int, deep: int, dtype: Any) -> None:
+def test_products(rows: int, columns: int, deep: int, dtype: Any, device: str) -> None:
     graph = luminal.Graph()
     x = graph.tensor((rows, deep), dtype=dtype, name="x")
     w, free = numbers(columns, deep, dtype=dtype.numpy), deep == 256
     kept = graph.tensor(w.shape, dtype=dtype, name="w") if free else graph.constant(w)
     (x @ kept.T).output("y")
-    rt = graph.compile("cuda races")
+    rt = graph.compile(device)
     assert is_staged(rt.kernels[0].program)
     rt["x"] = given = numbers(rows, deep, dtype=dtype.numpy)
     if free:
@@ -69,7 +73,58 @@ def test_products(rows: int, columns: int, deep: int, dtype: Any) -> None:
     assert near(rt["y"], given.astype(np.float32) @ w.astype(np.float32).T)
 
 
-def test_rows_of_run_time_number_and_an_epilogue() -> None:
+@pytest.mark.parametrize("seed", range(6))
+def test_products_of_any_number_of_rows_and_columns(seed: int) -> None:
+    """By warps that each have rows and columns of a tile, alone or in a batch; of bytes, and with
+    columns side by side in memory, too."""
+    rng, graph = np.random.default_rng(seed), luminal.Graph()
+    dtype: DType = (bf16, f16, i8)[seed % 3]
+    batch, rows, columns = rng.integers(1, 3), *rng.integers(33, 290, 2)
+    deep = 128 * int(rng.integers(4, 7))
+    turned = dtype is not i8 and seed > 2
+    columns = columns // 8 * 8 if turned else columns
+    second = (deep, columns) if turned else (columns, deep)
+    shapes = {"x": (batch, rows, deep), "w": (batch, *second)}
+    x, w = (graph.tensor(shape, dtype=dtype, name=name) for name, shape in shapes.items())
+    wide = [each.cast(i32) for each in (x, w)] if dtype is i8 else [x, w]
+    (wide[0] @ (wide[1] if turned else wide[1].transpose(1, 2))).output("y")
+    rt = graph.compile("sm_80 races")
+    assert is_staged(rt.kernels[0].program)
+    assert any("_turned" in text for text in rt.sources().values()) is turned
+    given = {}
+    for name, shape in shapes.items():
+        made = rng.integers(-9, 9, shape) if dtype is i8 else numbers(*shape)
+        rt[name] = given[name] = made.astype(dtype.numpy)
+    rt.run()
+    a, b = (each.astype(np.float32) for each in given.values())
+    assert near(rt["y"], a @ (b if turned else b.swapaxes(1, 2)))
+
+
+def test_a_convolution() -> None:
+    """Of points: columns lie side by side in memory."""
+    graph, w = luminal.Graph(), numbers(64, 256)
+    x = graph.tensor((1, 256, 16, 16), bf16, "x")
+    ops.conv2d(x, graph.constant(w[:, :, None, None])).cast(f32).output("y")
+    rt = graph.compile("sm_80 races", precision="bf16")
+    assert any(is_staged(kernel.program) for kernel in rt.kernels)
+    rt["x"] = given = numbers(1, 256, 16, 16)
+    rt.run()
+    wanted = w.astype(np.float32) @ given.astype(np.float32).reshape(256, 256)
+    assert near(rt["y"].reshape(64, 256), wanted)
+
+
+def test_windows_that_are_written_out_are_columns() -> None:
+    """Taps and channels become one axis where no padding is asked for any more."""
+    graph = luminal.Graph()
+    x = graph.tensor((1, 256, 64, 64), bf16)
+    ops.conv2d(x, graph.constant(numbers(256, 256, 3, 3)), padding=1).output()
+    rt = graph.compile("cuda:sm_80", precision="bf16", cache=False)
+    (product,) = (kernel for kernel in rt.kernels if is_staged(kernel.program))
+    assert {n.constant for n in product.kernel.axes.values()} == {256, 256 * 3 * 3, 64 * 64}
+
+
+@pytest.mark.parametrize("device", ["cuda races", "sm_80 races"])
+def test_rows_of_run_time_number_and_an_epilogue(device: str) -> None:
     """Two sums share an operand; whole units and the last one have loops of their own."""
     graph = luminal.Graph()
     graph.dim("s", 1, 1024)
@@ -77,7 +132,7 @@ def test_rows_of_run_time_number_and_an_epilogue() -> None:
     gate, up = (numbers(128, 256) for _ in range(2))
     first, second = (x @ graph.constant(w).T for w in (gate, up))
     (ops.silu(first) * second + r).output("y")
-    rt = graph.compile("cuda races")
+    rt = graph.compile(device)
     assert is_staged(rt.kernels[0].program)
     for size in (131, 5):
         rt["x"], rt["r"] = given, rest = numbers(size, 256), numbers(size, 128)
@@ -114,12 +169,13 @@ def test_rows_at_floors_are_no_tiles() -> None:
     assert near(rt["y"], rows @ weights.astype(np.float32).T)
 
 
-def test_the_loop_program_says_the_same() -> None:
+@pytest.mark.parametrize("device", ["cuda races", "sm_80 races"])
+def test_the_loop_program_says_the_same(device: str) -> None:
     """By the interpreter, in which copies are NaN until they are waited for."""
     graph = luminal.Graph()
     x, w = (graph.tensor((n, 256), dtype=bf16, name=name) for n, name in ((70, "x"), (64, "w")))
     (x @ w.T).output("y")
-    (kernel,) = graph.compile("cuda races").kernels
+    (kernel,) = graph.compile(device).kernels
     given, weights = numbers(70, 256), numbers(64, 256)
     arrays = {b.name: np.zeros([n.constant for n in b.shape], b.dtype.numpy)
               for b in kernel.program.buffers}  # fmt: skip
@@ -128,7 +184,7 @@ def test_the_loop_program_says_the_same() -> None:
     wanted = given.astype(np.float32) @ weights.astype(np.float32).T
     early = replace(kernel.program, body=list(rewritten(kernel.program.body, without("await"))))
     for program, right in ((kernel.program, True), (early, False)):
-        interpret(program, arrays, {}, instructions=STAGED)
+        interpret(program, arrays, {}, instructions=STAGED + TILED)
         assert near(out, wanted) is right
 
 
@@ -186,6 +242,21 @@ PROGRAM_FAULTS = {
     "sums are read that are under way": lambda s: [replace(s, op="cast")] if s.op == "settled"
     else [s],
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", ["no wait", "no barriers", "no groups", "a product goes on"])
+def test_faults_where_products_are_done_when_they_end(fault: str) -> None:
+    graph = luminal.Graph()
+    x, w = (graph.tensor((128, 512), dtype=bf16, name=name) for name in "xw")
+    (x @ w.T).output("y")
+    program = graph.compile("sm_80 races").kernels[0].program
+    own, faults = {i.name for i in TILED}, {
+        "a product goes on": lambda s: [replace(s, attrs=(1,))] if s.op in own else [s]
+    }
+    verify(program)
+    with pytest.raises(VerifyError):
+        change = (PROGRAM_FAULTS | faults)[fault]
+        verify(replace(program, body=list(rewritten(program.body, change))))
 
 
 @pytest.mark.parametrize("fault", PROGRAM_FAULTS)
@@ -268,15 +339,31 @@ def test_what_is_not_hidden_takes_time() -> None:
 
 
 @pytest.mark.skipif(not nvrtc.available(), reason="no NVRTC")
-def test_nvrtc_spills_nothing() -> None:
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_120"])
+def test_nvrtc_spills_nothing(arch: str) -> None:
     graph = luminal.Graph()
     graph.dim("s", 1, 1024, hint=512)
     x = graph.tensor(("s", 4096), dtype=bf16)
     first, second = (x @ graph.constant(np.zeros((2048, 4096), ml_dtypes.bfloat16)).T
                      for _ in range(2))  # fmt: skip
     (ops.silu(first) * second).output()
-    device = gpu.Cuda("sm_90a")
-    rt = graph.compile("cuda:sm_90a")
+    device = gpu.Cuda(arch)
+    rt = graph.compile(f"cuda:{arch}")
     assert is_staged(rt.kernels[0].program)
     (found,) = device.resources(list(rt.sources().values()))
     assert found["spilled"] == 0 and found["registers"] <= 255
+
+
+@pytest.mark.skipif(not nvrtc.available(), reason="no NVRTC")
+@pytest.mark.parametrize("dtype", [bf16, f16, i8])
+def test_a_large_product_keeps_the_tensor_cores_busy(dtype: DType) -> None:
+    """As the model counts, by `mma.sync` where there is nothing else."""
+    graph, device = luminal.Graph(), gpu.Cuda("sm_80")
+    x, w = (graph.tensor((4096, 4096), dtype) for _ in range(2))
+    wide = [each.cast(i32) for each in (x, w)] if dtype is i8 else [x, w]
+    (wide[0] @ wide[1].T).output()
+    rt = graph.compile("cuda:sm_80", cache=False)
+    (kernel,), (found,) = rt.kernels, device.resources(list(rt.sources().values()))
+    assert found["spilled"] == 0
+    modelled = device.modelled(kernel.kernel, kernel.program, {}, found["registers"])
+    assert modelled is not None and modelled.share > 0.8

@@ -85,9 +85,11 @@ def test_sums_of_integers_are_the_same(
     assert turned(cx) == (first is not by_none or second is not by_none or one == two)
     want = cx.compile(device="reference", passes=PLAIN)
     rt = cx.compile(device="cpu", threads=1, cache=False, database=False)
+    signed = cx.compile(device="reference", passes=default_passes(signed_bytes=True))
     for rows in (5, 1):
         values = given(cx, rows)
         np.testing.assert_array_equal(rt(*values), want(*values))
+        np.testing.assert_array_equal(signed(*values), want(*values))
 
 
 @pytest.mark.parametrize("pads", [0, 1])

@@ -77,8 +77,8 @@ class Instruction:
     commit                     (): what a thread has copied since its last commit is a group
     await                      attrs (n,): all but the last n groups of a thread have arrived, as
                                the others see behind the next barrier
-    <staged instruction>       (acc, position of a, position of b), rows of a and of b's columns:
-                               under way until a settle, the accumulator too
+    <staged instruction>       (acc, position of a, position of b), rows of a and of b's columns;
+                               attrs (1,): under way until a settle, the accumulator too
     <streamed instruction>     (acc, a, position of b), of which only b is a tile: done at its end;
                                attrs (1,): when the next one is, which goes on with its sums
     settle                     attrs (n,): all but the last n staged instructions are done
@@ -147,10 +147,10 @@ def instructions(body: list[Statement]) -> list[Instruction]:
 @dataclass(frozen=True)
 class Tile:
     """So many elements; what they hold does not outlast a unit. space: "own", of each worker or
-    thread, or "shared", by the threads of a unit. row: in a staged tile, elements of a row, of 128
-    bytes: its blocks of 16 bytes are numbered `block xor row mod 8`, so that eight threads meet all
-    banks whether they walk a row or a column of blocks. turns: parts of a staged tile, each for
-    another turn of a loop."""
+    thread, or "shared", by the threads of a unit. row: in a staged tile, elements of a row; of
+    each 128 bytes of it, one behind the others of all rows, the blocks of 16 bytes are numbered
+    `block xor row mod 8`, so that eight threads meet all banks whether they walk a row or a column
+    of blocks. turns: parts of a staged tile, each for another turn of a loop."""
 
     name: str
     dtype: DType

@@ -65,9 +65,9 @@ class MatrixInstruction:
     stored there. together: so many of b's collapsed numbers lie side by side in these rows, then
     those of the next column. staged: a and b are tiles that the threads share, in rows of
     `collapse` elements (see `Tile.row`); their fragments say which elements a thread brings there.
-    The instruction is under way until it is waited for. streamed: b alone is such a tile, a lies
-    among threads, and it is done when it ends. turned: rows of the tile run along b's columns, not
-    along what is collapsed.
+    late: it is under way until it is waited for; else it is done when it ends. streamed: b alone is
+    such a tile, a lies among threads. turned: rows of the tile run along b's columns, not along
+    what is collapsed.
     """
 
     name: str
@@ -86,6 +86,7 @@ class MatrixInstruction:
     registers: int = 0
     together: int = 0
     staged: bool = False
+    late: bool = False
     streamed: bool = False
     turned: bool = False
 
@@ -98,6 +99,11 @@ class MatrixInstruction:
     def threads(self) -> int:
         """That execute it together."""
         return self.fragments[0].threads if self.fragments else 1
+
+    @property
+    def stages(self) -> int:
+        """Turns of a loop for which it needs tiles, at least."""
+        return 3 if self.late else 2
 
     def wider(self, known: Iterable[MatrixInstruction]) -> MatrixInstruction | None:
         """The staged instruction that does what two of this do beside each other."""

@@ -159,8 +159,8 @@ def _tiles(s: Instruction) -> list[Val]:
 
 
 def _staged(s: Instruction) -> bool:
-    """It is under way when it ends."""
-    return len(_tiles(s)) == 2
+    """It is under way until it is settled."""
+    return len(_tiles(s)) == 2 and bool(s.attrs)
 
 
 def _event(s: Statement) -> bool:
@@ -179,7 +179,7 @@ def _sums(body: list[Statement]) -> None:
             elif isinstance(s, Instruction) and s.out is not None:
                 kept = s.op in ("pack", "shuffle") and any(a.name in found for a in s.args)
                 kept = kept or (s.attrs == (1,) and bool(_tiles(s)))
-                found |= {s.out.name} if _staged(s) or kept else set()
+                found |= {s.out.name} if kept else set()
     for s in statements(body):
         used = [a for a in s.args if a.name in found] if isinstance(s, Instruction) else []
         allowed = isinstance(s, Instruction) and (

@@ -63,7 +63,7 @@ class Staged(Owners):
         order = next(f.elements for f in known if f.ordered == way)
         ordered, dtype = replace(way, elements=order), outs[0].dtype
         acc = self.packed(tuple(x for val in sums for x in self.elements(val, ordered)), dtype)
-        new = self.emit(op, (acc, *positions), dtype, lanes=acc.lanes)
+        new = self.emit(op, (acc, *positions), dtype, ins.attrs, acc.lanes)
         made = [self.emit("shuffle", (new, new), dtype, (i,)) for i in range(new.width)]
         for n, out in enumerate(outs):
             found = dict(zip(order, made[n * len(order) :]))
@@ -88,17 +88,17 @@ class Staged(Owners):
         side_by_side = strides(ins, out.lanes).index(1)
         lanes = out.lanes[1 - side_by_side], out.lanes[side_by_side]
         (row, rows), (column, columns) = (self.places(lane, out.lanes, way) for lane in lanes)
-        size = lanes[1][1]
+        size = 8 * each
         block = self.once("xor", self.once("floor_div", column, each), self.once("mod", row, 8))
         place = self.once("add", self.once("mul", row, size), self.once("mul", block, each))
         to, aligned = self.moved(tile, place), self.multiples.of(begin)
         for n, at in enumerate(further):
-            if columns[n]:
+            if columns[n] % each:
                 continue
-            if gcd(aligned, at) % each or rows[n] % 8:
+            if gcd(aligned, at) % each or rows[n] % 8 or columns[n] % size:
                 raise Illegal(f"{source.memory} is not copied by 16 bytes")
-            further_on = integer(rows[n] * size)
-            here = self.emit("offset", (to, further_on), None) if rows[n] else to
+            further_on = rows[n] * size + columns[n] * lanes[0][1]
+            here = self.emit("offset", (to, integer(further_on)), None) if further_on else to
             self.out.append(Instruction(
                 self.fresh(out.dtype, (("registers", each),)), "copy",
                 (here, begin, *masks[n : n + 1]), (at,),

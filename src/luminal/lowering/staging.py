@@ -64,7 +64,7 @@ class _Staging:
     def loop(self, loop: For) -> None:
         """Copies of the first turns, the loop, and what is still under way behind it."""
         products = [s for s in loop.body if isinstance(s, Instruction) and s.op in self.own]
-        under_way = [s for s in products if self.own[s.op].staged]
+        under_way = [s for s in products if self.own[s.op].late]
         self.ahead = self.stages - (READ if under_way else 1)
         if self.ahead < 1:
             raise Illegal(f"{self.stages} stages for copies ahead of what is read")
@@ -117,10 +117,11 @@ class _Staging:
         way = {name: strides(load, load.out.lanes)[-1] != 1
                for name, load in zip(places, loads) if load.out}  # fmt: skip
         like = (i for i in self.own.values() if way[tiled[-1].name] and i.turned
-                and (i.first, i.rows, i.columns) == (own.first, own.rows, own.columns))  # fmt: skip
+                and (i.first, i.rows, i.columns, i.staged)
+                == (own.first, own.rows, own.columns, own.staged))  # fmt: skip
         kept = s.args[: len(s.args) - len(tiled)]
         args = (*kept, *(places[v.name] for v in tiled))
-        on = own.streamed and s.out is not None and s.out.name in chained
+        on = own.late or (own.streamed and s.out is not None and s.out.name in chained)
         return replace(s, op=next(like, own).name, args=args, attrs=(1,) * on)
 
     def fetched(self, loop: For, name: str) -> Instruction:

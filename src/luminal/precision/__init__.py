@@ -27,16 +27,20 @@ CONTRACTS: dict[str, Contract | None] = {
 }
 
 
-def default_passes(precision: str = "f32", half_products: bool = True) -> list[Pass]:
+def default_passes(
+    precision: str = "f32", half_products: bool = True, signed_bytes: bool = False
+) -> list[Pass]:
     """The passes of `Graph.compile` when none are given, in order. precision: see `contracts`.
-    half_products: the machine has an instruction that multiplies bf16."""
+    half_products: the machine has an instruction that multiplies bf16. signed_bytes: it multiplies
+    bytes where both have a sign."""
     if precision not in CONTRACTS:
         raise Unsupported(f"precision={precision!r}: there is {', '.join(map(repr, CONTRACTS))}")
     contract = CONTRACTS[precision]
     if precision == "bf16" and not half_products:
         contract = partial(bf16_contraction, weights_only=True)
+    multiplied = partial(bytes_multiplied, signed=True) if signed_bytes else bytes_multiplied
     exact: list[Pass] = [
-        join_loops, widen_half, fold_constants, bytes_mapped, bytes_multiplied, fold_constants,
+        join_loops, widen_half, fold_constants, bytes_mapped, multiplied, fold_constants,
     ]  # fmt: skip
     return [*exact, narrowed(contract)] if contract else exact
 

@@ -3,8 +3,9 @@
     sum_k s (a + c) t (b + d)  =  s t (sum_k a b  +  d sum_k a  +  c sum_k b  +  K c d)
 
 where a, b are 8-bit integers, c, d (minus the zero points) and s, t (scales) do not vary along k.
-Processors multiply unsigned bytes by signed ones and add neighbours in one instruction: so a
-becomes u8 and b i8, if need be by turning a sign bit, a ^ 128 = a + 128 as the other kind. Sums
+Processors multiply unsigned bytes by signed ones and add neighbours in one instruction, GPUs
+signed ones: so a becomes u8, or i8, and b i8, if need be by turning a sign bit, a ^ 128 = a + 128
+as the other kind. Sums
 of i32 wrap, and so do the parts; sums of floats are turned only where i32 holds them, and are then
 rounded once instead of K times. What depends on weights alone is computed when they are set.
 """
@@ -43,8 +44,8 @@ class Bytes:
     scales: tuple[Node, ...] = ()
 
 
-def bytes_multiplied(program: Program) -> Program:
-    """The pass."""
+def bytes_multiplied(program: Program, signed: bool = False) -> Program:
+    """The pass. signed: both factors become i8."""
     graph = program.graph
 
     def rule(node: Node, inputs: tuple[Node, ...]) -> Node | None:
@@ -53,7 +54,8 @@ def bytes_multiplied(program: Program) -> Program:
         a, b = (_bytes(graph, factor, DEEPEST) for factor in inputs[0].inputs)
         if a is None or b is None:
             return None
-        return _Product(graph, inputs[0].shape, node.attribute, node.dtype is f32).of(a, b)
+        product = _Product(graph, inputs[0].shape, node.attribute, node.dtype is f32, signed)
+        return product.of(a, b)
 
     return rewrite(program, rule)
 
@@ -158,8 +160,11 @@ def _compact(graph: Graph, node: Node, more: Sequence[int]) -> tuple[Node, View]
 class _Product:
     """A sum over dimensions of a product of this shape."""
 
-    def __init__(self, graph: Graph, shape: Shape, dims: Sequence[int], floats: bool) -> None:
+    def __init__(
+        self, graph: Graph, shape: Shape, dims: Sequence[int], floats: bool, signed: bool
+    ) -> None:
         self.graph, self.shape, self.dims, self.floats = graph, shape, tuple(dims), floats
+        self.signed = signed
         self.summed = frozenset(position(d) for d in dims)
         self.count = prod(shape[d].constant if shape[d].is_constant else 0 for d in dims)
 
@@ -175,8 +180,9 @@ class _Product:
         both = mine & self.summed and its & self.summed and mine - its and its - mine
         if not both or self.count % TOGETHER:
             return self._in_floats(a, b)
-        alike = a.values.dtype is b.values.dtype
-        if not (self.floats or alike or a.shift != 0 or b.shift != 0):
+        kinds = {a.values.dtype, b.values.dtype}
+        fits = kinds == ({i8} if self.signed else {i8, u8})
+        if not self.floats and fits and a.shift == b.shift == 0:
             return None  # it is as it should be
         return self._total(*self._signed(a, b), i32)
 
@@ -202,8 +208,11 @@ class _Product:
         return known and self.count * MOST * MOST <= i32.highest
 
     def _signed(self, a: Bytes, b: Bytes) -> tuple[Bytes, Bytes]:
-        """The factor that is u8, and the one that is i8. Of two alike one is turned: such that less
-        remains to be added up in a run."""
+        """The factor that is u8, and the one that is i8, or both as i8. Of two alike one is turned:
+        such that less remains to be added up in a run."""
+        if self.signed:
+            a, b = (x if x.values.dtype is i8 else self._turned(x) for x in (a, b))
+            return a, b
         if a.values.dtype is not b.values.dtype:
             return (a, b) if a.values.dtype is u8 else (b, a)
         if load_time_constant(a.values):

@@ -61,8 +61,8 @@ class Draft:
         accesses = {x.name: x for v in group for x in self.facts.accesses(v)}.values()
         wide = {**tile.sizes, tile.pair[1]: tile.pair[0].collapse}
         size = sum(x.dtype.bytes * prod(wide.get(a, 1) for a in x.axes) for x in accesses)
-        most = stages(self.target, size)
-        return self.facts.decisions.number("stages", most, range(3, most + 1))
+        most, fewest = stages(self.target, tile.pair[0], size), tile.pair[0].stages
+        return self.facts.decisions.number("stages", most, range(fewest, most + 1))
 
     # ---- one value
 

@@ -283,7 +283,7 @@ def _reduced_block(draft: Draft, tile: Tile, main: Value) -> list[Loop]:
     once = all(read_once(draft.facts, x, main) for x in draft.facts.accesses(main)
                if tile.lane in x.axes)  # fmt: skip
     fixed = tile.reduced or not draft.facts.static[axis] or bool(draft.facts.spelled) or once
-    if fixed:
+    if fixed or (tile.pair and tile.pair[0].staged):  # copied ahead
         return []
     block = size[axis]
     large = panel > draft.target.l2 // 2

@@ -49,16 +49,24 @@ def matrices(facts: Facts, value: Value) -> list[Pair]:
     ]  # fmt: skip
 
 
-def staged(facts: Facts, value: Value) -> list[Pair]:
-    """As `matrices`, for instructions whose operands, rows of memory, are copied ahead."""
+def staged(facts: Facts, value: Value, row: str, column: str) -> list[Pair]:
+    """As `matrices`, for instructions whose operands, rows of memory, are copied ahead: along what
+    is summed, of the second one along the columns where there is an instruction for that."""
     found = pair(facts, value)
     if found is None or found[0].rows == 1 or value.rescale or len(value.over) > 1:
         return []
-    (like, axis), rows = found, taken(facts, value, found[0])
-    fits = all(isinstance(e, Load) and _in_rows(facts, e, axis) for e in rows or ())
+    (like, axis), sides = found, taken(facts, value, found[0], row) or ()
+    along = [[a for a in (axis, column) if isinstance(e, Load) and _in_rows(facts, e, a)]
+             for e in sides]  # fmt: skip
+    if not along or axis not in along[0] or not along[1]:
+        return []
+    known = [i for i in facts.target.instructions if i.staged
+             and (i.first, i.second) == (like.first, like.second)]  # fmt: skip
+    turned = {(i.rows, i.columns) for i in known if i.turned}
     return [
-        (i, axis) for i in facts.target.instructions
-        if i.staged and (i.first, i.second) == (like.first, like.second) and fits
+        (i, axis) for i in known
+        if not i.turned and (axis in along[1] or (i.rows, i.columns) in turned)
+        and i.threads > facts.target.group  # one alone copies no rows
         and _whole(facts, i, axis) and facts.size[axis] >= STAGES * i.collapse
     ]  # fmt: skip
 

@@ -66,8 +66,9 @@ def _whole_for_matrices(kernel: Kernel, target: Target) -> Kernel:
     )
     facts = Facts(kernel, target)
     whole = {v.name for v in ended if instructions.matrices(facts, v)}
-    values = (bare.value(v.name) if v.name in whole else v for v in kernel.values)
-    return replace(kernel, values=tuple(values))
+    values = tuple(bare.value(v.name) if v.name in whole else v for v in kernel.values)
+    kernel = replace(kernel, values=values)
+    return merge_axes(kernel) if target.group > 1 else kernel  # which their ends kept apart
 
 
 def _stores_apart(kernel: Kernel) -> Kernel:

@@ -14,17 +14,21 @@ from .tile import Pair, Tile
 
 COPIED = 6.0  # cycles to copy a vector into a better layout, whenever it is copied
 WINDOW = 16  # positions of a window that are written out
-STAGED_ROWS = 64  # of a staged product that four warps execute
+ALONE = 128  # threads of which no two share a scheduler
 SUMS = 128  # registers of a thread for sums, where operands take none
 STAGES = 6  # turns of a loop whose operands are copied ahead, at most
 DIRECT = 3.5  # times a load of parts of matrices takes: eight rows, and few are on their way
 FARTHER = 2.0  # times a byte of the third cache costs one of the second
+MEETING = 100.0  # cycles of a turn in which a warp that meets others multiplies nothing
 AGAIN = 8  # loads of an element that make up for a copy
 
 
-def stages(target: Target, tile: int) -> int:
-    """Turns of a loop for whose operands, so many bytes in each, there is room."""
-    return min(STAGES, target.staging // max(1, tile))
+def stages(target: Target, instruction: MatrixInstruction, tile: int) -> int:
+    """Turns of a loop for whose operands, so many bytes in each, there is room: for two units that
+    multiply while the other one waits, if that is enough."""
+    whole, half = (target.staging // n // max(1, tile) for n in (1, 2))
+    alone = instruction.late or instruction.threads > ALONE or half < instruction.stages
+    return min(STAGES, whole if alone else half)
 
 
 class Score:
@@ -113,18 +117,23 @@ class Score:
         return (accumulators * partial + self._registers()) / self.warps + 1 <= most
 
     def _of_shared_tiles(self, instruction: MatrixInstruction, accumulators: float) -> bool:
-        """Operands are copied into shared tiles once, and read from there for every 64 rows."""
+        """Operands are copied into shared tiles once, and read from there by each part."""
         target, tile, products = self.target, 0, len(self.job.group)
         if products % 2 == 0 and instruction.wider(target.instructions):
             products //= 2
+        part = next(i for i in target.instructions if i.name == instruction.part)
         for x in {x.name: x for x in self.job.accesses}.values():
             vectors, first = self._vectors(x.axes), self.rows in x.axes
             size = vectors * self.width * instruction.collapse * x.dtype.bytes
-            again = products if first else instruction.rows // STAGED_ROWS
+            across = products * (instruction.columns // part.columns)
+            again = across if first else instruction.rows // part.rows
             self.loads += size * (1 + again) / (target.group * 4)
             tile += int(size)
             self._stream(x, vectors)
-        return accumulators <= SUMS * self.warps and stages(target, tile) >= 3
+        many = stages(target, instruction, tile)
+        alone = not instruction.late and instruction.threads <= ALONE
+        self.waits += MEETING if alone and 2 * many * tile > target.staging else 0.0
+        return accumulators <= SUMS * self.warps and many >= instruction.stages
 
     def _of_rows(self, instruction: MatrixInstruction, accumulators: float) -> bool:
         """Each row of a matrix in registers is a load. Panels lie as they are loaded, rows that do

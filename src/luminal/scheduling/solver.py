@@ -98,14 +98,8 @@ class Solver:
     def _matrices(self, job: Job, lane: str) -> Iterator[Tile]:
         """Tiles of whole matrices: one factor has the rows, the other the lanes as columns."""
         group, value, facts = job.group, job.group[0], self.facts
-        pairs: list[Pair] = []
-        for known in (instructions.matrices, instructions.staged):
-            each, *others = {tuple(known(facts, v)) for v in group}
-            if others:
-                break
-            pairs += each
         rows = [a for a in value.axes if instructions.apart(facts, value, a, lane)]
-        for pair, a, t, u in product(pairs, rows, MATRICES, MATRICES):
+        for (pair, a), t, u in product(self._pairs(group, lane, rows), MATRICES, MATRICES):
             sizes = {lane: t * pair[0].columns, a: u * pair[0].rows}
             if pair[0].staged and ((t, u) != (1, 1) or _floored(job.accesses, {lane, a})):
                 continue
@@ -120,6 +114,15 @@ class Solver:
                 if tile is not None:
                     turned = self._storable(a) and not self._storable(lane)
                     yield replace(tile, cycles=tile.cycles * (TURNED if turned else 1.0))
+
+    def _pairs(self, group: list[Value], lane: str, rows: list[str]) -> list[tuple[Pair, str]]:
+        """Instructions that all of the group can take, with an axis for their rows."""
+        each, *others = {tuple(instructions.matrices(self.facts, v)) for v in group}
+        found = [] if others else [(pair, a) for pair in each for a in rows]
+        for a in rows if not others else ():
+            each, *others = {tuple(instructions.staged(self.facts, v, a, lane)) for v in group}
+            found += [] if others else [(pair, a) for pair in each]
+        return found
 
     def _deep(self, job: Job, lane: str) -> Iterator[Tile]:
         """Tiles of a group of threads whose lanes are positions of a sum too: added up at its

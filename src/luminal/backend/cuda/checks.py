@@ -15,7 +15,7 @@ from ...kernel.program import Parallel, Program, Tile, Val
 from .. import text
 from ..contract import Accelerator
 from ..text.helpers import helper
-from .matrices import COLUMNS, STREAMED, STREAMED_BY_WGMMA
+from .matrices import COLUMNS, STREAMED, STREAMED_BY_WGMMA, TILED
 from .prelude import FUNCTIONS, LANES, text_of
 
 PRODUCTS = {
@@ -63,7 +63,7 @@ def checks(arch: str, seed: int = 0) -> Iterator[Check]:
     """Those that an architecture has."""
     rng = np.random.default_rng(seed)
     made = (*_products(rng), *_matrices(rng), _exchange(rng), _copy(rng), *_staged(rng),
-            *_streamed(rng), *_conversions(rng))  # fmt: skip
+            *_tiled(rng), *_streamed(rng), *_conversions(rng))  # fmt: skip
     yield from (check for check in made if check.runs_on(arch))
 
 
@@ -157,6 +157,29 @@ def _staged(rng: np.random.Generator) -> Iterator[Check]:
                 FUNCTIONS[name].specification(c, a, b),
             )  # fmt: skip
             yield replace(made, threads=128, shared=8192 + 128 * n)
+
+
+def _tiled(rng: np.random.Generator) -> Iterator[Check]:
+    """The same by a warp."""
+    for made in (i for i in TILED if i.name == i.part):
+        name, sums = made.function, made.rows * made.columns // LANES
+        kind, of, most = ("i8", "i32", 9) if made.first.is_integer else ("u16", "f32", 1)
+        a, b = ((most * rng.standard_normal(rows * made.collapse)).astype(made.first.numpy)
+                for rows in (made.rows, made.columns))  # fmt: skip
+        a, b = (side.view(np.int8 if kind == "i8" else np.uint16) for side in (a, b))
+        c = (most * rng.standard_normal((LANES, sums))).astype(made.accumulator.numpy)
+        check = _check(
+            name, f"buffer<{kind}> A, buffer<{kind}> B, buffer<{of}> C",
+            f"""buffer<{kind}> a = shared_part<{kind}>(0, {a.size});
+            buffer<{kind}> b = shared_part<{kind}>({a.nbytes}, {b.size}); {of} c[{sums}];
+            for (int n = lane; n < {a.size}; n += 32) a[n] = ({kind})A[n];
+            for (int n = lane; n < {b.size}; n += 32) b[n] = ({kind})B[n];
+            for (int n = 0; n < {sums}; n++) c[n] = C[lane * {sums} + n];
+            __syncwarp(); {name}(c, a, b);
+            for (int n = 0; n < {sums}; n++) C[lane * {sums} + n] = c[n];""",
+            [name], [a, b, c], FUNCTIONS[name].specification(c, a, b),
+        )  # fmt: skip
+        yield replace(check, shared=a.nbytes + b.nbytes)
 
 
 def _streamed(rng: np.random.Generator) -> Iterator[Check]:

@@ -69,6 +69,29 @@ def staged_instruction(function: str, dtype: DType, down: int, columns: int) -> 
     return MatrixInstruction(
         f"{function}_{down}", 64, dtype, dtype, f32, STAGED_CYCLES, rows=64 * down,
         columns=columns, fragments=ways, part=f"{function}_1", function=function, staged=True,
+        late=True,
+    )  # fmt: skip
+
+
+def tiled_instruction(
+    function: str, dtype: DType, accumulator: DType, tile: tuple[int, int],
+    warps: tuple[int, int] = (1, 1), turned: bool = False,
+) -> MatrixInstruction:  # fmt: skip
+    """As `staged_instruction`, by so many warps below and beside each other, each with so many rows
+    and columns of its own; done when it ends."""
+    function += "_turned" * turned
+    (rows, columns), (down, across) = tile, warps
+    threads, each = 32 * down * across, 16 // dtype.bytes
+    sums = tuple((16 * i + 8 * h, 8 * j + e) for i in range(rows // 16)
+                 for j in range(columns // 8) for h in (0, 1) for e in (0, 1))  # fmt: skip
+    c = Fragment((4, 8, across, down), (0, 1, 0, rows), (2, 0, columns, 0), sums)
+    rows, columns = rows * down, columns * across
+    b = turned_over(columns, threads) if turned else brought(columns, threads, each)
+    ways = c, brought(rows, threads, each), b
+    return MatrixInstruction(
+        f"{function}_{down}x{across}", 8 * each, dtype, dtype, accumulator, TILED_CYCLES,
+        rows=rows, columns=columns, fragments=ways, part=f"{function}_1x1", function=function,
+        staged=True, turned=turned,
     )  # fmt: skip
 
 
@@ -80,10 +103,7 @@ def streamed_instruction(
     threads, c = 128 * down, _sums(down, 64)
     steps = ((8 * (r % 2), 16 * k + 8 * (r // 2)) for k in range(4) for r in range(4))
     a = replace(c, elements=tuple((row, column + e) for row, column in steps for e in (0, 1)))
-    b = brought(64, threads)
-    if turned:
-        elements = tuple((e, line) for line, e in b.elements)
-        b = Fragment(b.digits, b.columns, b.rows, elements)
+    b = turned_over(64, threads) if turned else brought(64, threads)
     function += "_turned" * turned
     return MatrixInstruction(
         f"{function}_{down}", 64, dtype, dtype, f32, cycles, rows=64 * down, columns=64,
@@ -97,11 +117,19 @@ def _sums(down: int, columns: int) -> Fragment:
     return Fragment((4, 8, 4, down), (0, 1, 16, 64), (2, 0, 0, 0), sums)
 
 
-def brought(rows: int, threads: int) -> Fragment:
-    """Which elements of a tile's rows each thread copies: 16 bytes side by side."""
+def brought(rows: int, threads: int, each: int = 8) -> Fragment:
+    """Which elements of a tile's rows each thread copies: 16 bytes, so many, side by side."""
     lines = range(0, rows, threads // 8)
-    elements = tuple((line, e) for line in lines for e in range(8))
-    return Fragment((8, threads // 8), (0, 1), (8, 0), elements)
+    elements = tuple((line, e) for line in lines for e in range(each))
+    return Fragment((8, threads // 8), (0, 1), (each, 0), elements)
+
+
+def turned_over(columns: int, threads: int) -> Fragment:
+    """The same of 64 rows along the columns of a product, 64 at a time."""
+    b = brought(64, threads)
+    pieces = range(0, columns, 64)
+    elements = tuple((piece + e, line) for piece in pieces for line, e in b.elements)
+    return Fragment(b.digits, b.columns, b.rows, elements)
 
 
 # ---- those that there are
@@ -109,18 +137,29 @@ def brought(rows: int, threads: int) -> Fragment:
 
 COLUMNS = (64, 128, 256)  # of a product of tiles
 CYCLES = 4.0  # of 32 products, whose operands come late: 2,048 in 6.5 at the most
+PRODUCTS = (("mma_bf16", bf16, f32), ("mma_f16", f16, f32), ("mma_s8", i8, i32))
 SHAPES = ((1, 1), (2, 2), (2, 4), (4, 1, 2), (4, 1, 4), (1, 1, 2), (1, 1, 4))
 INSTRUCTIONS = tuple(
     instruction(function, dtype, accumulator, CYCLES, *shape)
-    for function, dtype, accumulator in (
-        ("mma_bf16", bf16, f32), ("mma_f16", f16, f32), ("mma_s8", i8, i32),
-    )
-    for shape in SHAPES
-)  # fmt: skip
+    for function, dtype, accumulator in PRODUCTS for shape in SHAPES
+)
 STAGED_CYCLES = 4.0  # of 64 products: the tensor cores' peak
 STAGED = tuple(
     staged_instruction(f"wgmma_{dtype}_{columns}", dtype, down, columns)
     for dtype in (bf16, f16) for columns in COLUMNS for down in (1, 2)
+)  # fmt: skip
+TILED_CYCLES = 8.0  # of 64 products: the tensor cores' peak on sm_80
+TILES = ((64, 64), (64, 32), (32, 64), (32, 32))  # of a warp
+WARPS = (  # with them, each shape once
+    ((64, 64), (2, 4)), ((64, 64), (4, 2)), ((64, 64), (2, 2)), ((64, 32), (2, 2)),
+    ((32, 64), (2, 2)), ((64, 32), (4, 2)), ((32, 64), (2, 4)), ((32, 32), (2, 2)),
+    *((tile, (1, 1)) for tile in TILES),
+)
+TILED = tuple(
+    tiled_instruction("{}_{}x{}".format(function, *tile), dtype, accumulator, tile, warps, turned)
+    for turned in (False, True)
+    for function, dtype, accumulator in PRODUCTS[: 2 if turned else 3]
+    for tile, warps in WARPS if not turned or tile[1] == 64
 )  # fmt: skip
 STREAMED, STREAMED_BY_WGMMA = (
     tuple(streamed_instruction(f"{kind}_{dtype}_rows", dtype, down, turned, cycles)
@@ -132,5 +171,5 @@ STREAMED, STREAMED_BY_WGMMA = (
 def instructions_of(arch: str) -> tuple[MatrixInstruction, ...]:
     """Those that an architecture ("sm_90a") has."""
     had = int(arch.removeprefix("sm_").rstrip("af"))
-    own = STAGED + STREAMED_BY_WGMMA if arch == "sm_90a" else STREAMED
+    own = STAGED + STREAMED_BY_WGMMA if arch == "sm_90a" else TILED + STREAMED
     return INSTRUCTIONS + own if had >= 80 else ()

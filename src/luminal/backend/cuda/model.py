@@ -40,7 +40,6 @@ SECTOR, REQUEST = 32, 128  # bytes that memory delivers at once, and the first c
 SCHEDULERS = 4  # of a multiprocessor: instructions of warps in a cycle
 RESIDENT = 32  # blocks of a multiprocessor, and with blocks of a warp its warps
 LATENCY = 480.0  # cycles from a load to its number, from memory
-MMA = 0.62  # share of the peak of sm_90 and later that is left without wgmma
 AT_A_TIME = 6  # loads that wait together where their numbers go into matrix instructions
 WHOLE = 16  # products in a cycle of an instruction that is as fast as the tensor cores are
 NEAR = 30.0  # ... from shared memory, or of a thread beside it
@@ -52,14 +51,15 @@ UNIT, SEVERAL, GOLDEN = "unit", 5, (5**0.5 - 1) / 2
 @dataclass
 class Counted:
     """Of the threads of a unit, or of one warp: instructions; operations of matrix instructions,
-    and of them those at the cores' peak; of staged products, cycles in which these cores have
-    nothing, turns of their loops, and how many of these copies are ahead; cycles of the first
-    cache; cycles that it waits where it is alone; sectors of each buffer, and those of all that lie
-    beyond what would lie side by side."""
+    those by wgmma, and those that a warp is done with before it goes on; where operands are copied
+    ahead, cycles in which these cores have nothing, turns of their loops, and how many copies are
+    ahead; cycles of the first cache; cycles that it waits where it is alone; sectors of each
+    buffer, and those of all that lie beyond what would lie side by side."""
 
     issued: float = 0.0
     tensor: float = 0.0
     staged: float = 0.0
+    alone: float = 0.0
     exposed: float = 0.0
     turns: float = 0.0
     ahead: float = 0.0
@@ -97,9 +97,10 @@ def predicted(
     warps = groups * (program.threads or WARP) / WARP
     cycles = gpu.multiprocessors * gpu.clock  # a second, of all
     resident = held or _resident(program, registers or target.registers, target.staging)
-    if count.staged:  # a few large units: some multiprocessors have one more than others
+    if count.ahead:  # a few large units: some multiprocessors have one more than others
         groups = gpu.multiprocessors * float(np.ceil(groups / gpu.multiprocessors))
-    apart = groups * _exposed(count, gpu, target) / cycles
+    multiplying = ((count.tensor - count.staged) / gpu.sync + count.staged) / gpu.tensor
+    apart = groups * _exposed(count, multiplying, target) / cycles
     apart /= max(1.0, resident * WARP / (program.threads or WARP))  # other blocks go on meanwhile
     turns = np.ceil(warps / (gpu.multiprocessors * resident))
     touched = {name: groups * n * SECTOR for name, n in count.sectors.items()}
@@ -108,10 +109,10 @@ def predicted(
         "memory": max(least, moved) / gpu.bandwidth,
         "second cache": groups * count.delivered * SECTOR / (target.l2_rate * cycles) + apart,
         "first cache": groups * count.requests / cycles + apart,
-        "tensor cores": groups * ((count.tensor - count.staged) / MMA + count.staged)
-                        / (gpu.tensor * cycles) + apart,
+        "tensor cores": groups * multiplying / cycles + apart,
         "instructions": groups * count.issued / (SCHEDULERS * cycles),
-        "waiting": turns * (count.waits + count.issued * groups / warps) / gpu.clock,
+        "waiting": turns * (count.waits + count.issued * groups / warps
+                            + SCHEDULERS * count.alone / (gpu.sync * gpu.tensor)) / gpu.clock,
     }
     longest = max(parts, key=lambda name: parts[name])
     unused = count.scattered / max(1.0, count.delivered)
@@ -119,10 +120,9 @@ def predicted(
         "memory": "memory" if moved < 2 * least else "memory: neighbours that nobody uses",
         "second cache": "second cache: the same again" if unused < 0.5 else
                         f"second cache: {unused:.0%} of what it delivers is not used",
-        "first cache": "shared memory: operands are read again" if count.staged else
+        "first cache": "shared memory: operands are read again" if count.ahead else
                        "first cache: the same again",
-        "tensor cores": f"tensor cores: {units} units on {gpu.multiprocessors} multiprocessors"
-                        if count.staged else f"tensor cores: mma.sync reaches {MMA:.0%} of them",
+        "tensor cores": f"tensor cores: {units} units on {gpu.multiprocessors} multiprocessors",
         "instructions": "instructions: a number at a time",
         "waiting": f"waits: {warps:.0f} warps where {gpu.multiprocessors * resident} fit",
     }  # fmt: skip
@@ -140,8 +140,7 @@ def _counted(program: Program, sizes: Mapping[str, int], target: Target, units: 
     walks = [_Walk(program, sizes, target, units, int(units * (n * GOLDEN % 1))).counted
              for n in range(1, SEVERAL + 1)]  # fmt: skip
     sums = Counted()
-    for name in ("issued", "tensor", "staged", "exposed", "turns", "ahead", "requests", "waits",
-                 "scattered"):  # fmt: skip
+    for name in vars(sums).keys() - {"sectors"}:
         setattr(sums, name, sum(getattr(each, name) for each in walks) / SEVERAL)
     for each in walks:
         for name, count in each.sectors.items():
@@ -149,12 +148,12 @@ def _counted(program: Program, sizes: Mapping[str, int], target: Target, units: 
     return sums
 
 
-def _exposed(count: Counted, gpu: Gpu, target: Target) -> float:
+def _exposed(count: Counted, multiplying: float, target: Target) -> float:
     """Cycles of a staged unit in which nothing is multiplied: its first copies, its end, and what
     copies take longer than the turns that they are ahead of."""
-    if not count.staged:
+    if not count.ahead:
         return 0.0
-    rates = count.staged / gpu.tensor, count.requests, count.delivered * SECTOR / target.l2_rate
+    rates = multiplying, count.requests, count.delivered * SECTOR / target.l2_rate
     late = LATENCY / count.ahead - max(rates) / count.turns
     return count.exposed + max(0.0, late) * count.turns
 
@@ -341,8 +340,9 @@ class _Walk:
         best = made.collapse >= WHOLE * made.cycles
         self.counted.staged += done * groups * best
         if made.staged:
-            rows = made.rows + made.columns  # of its operands
-            self.counted.requests += rows * made.collapse * made.first.bytes / REQUEST * groups
+            self.counted.requests += (made.rows + made.columns) * groups  # of 128 bytes each
+            self.counted.alone += done * (not made.late) * self._times()
+            self.counted.waits += NEAR * (not made.late) * self._times()
         elif made.streamed:  # each warp reads all of it, or each warpgroup
             size, readers = made.columns * made.collapse * made.first.bytes, 4 if best else 1
             self.counted.requests += size / REQUEST * self.warps / readers * self._times()

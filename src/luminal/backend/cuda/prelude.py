@@ -13,7 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ...graph.dtype import bf16
+from ...graph.dtype import bf16, f32
 from .. import text
 from .matrices import (
     COLUMNS,
@@ -21,9 +21,11 @@ from .matrices import (
     STAGED,
     STREAMED,
     STREAMED_BY_WGMMA,
+    TILED,
     fragments,
     staged_instruction,
     streamed_instruction,
+    tiled_instruction,
 )
 
 LANES = 32
@@ -98,6 +100,19 @@ def staged_product(dtype: Any) -> Callable[..., np.ndarray]:
     return specification
 
 
+def tiled_product(
+    dtype: Any, rows: int, columns: int, turned: bool
+) -> Callable[..., np.ndarray]:
+    """(c, a, b) -> c + A B of a warp: c (32, rows columns / 32), tiles with rows of 128 bytes."""
+
+    def specification(c: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        a, b = (unswizzled(side.view(dtype)).astype(c.dtype) for side in (a, b))
+        places = tiled_instruction("", bf16, f32, (rows, columns)).fragments[0].places()
+        return c + (a @ (b if turned else b.T))[places]
+
+    return specification
+
+
 def streamed_product(dtype: Any, turned: bool) -> Callable[..., np.ndarray]:
     """(c, a, b) -> c + A B: registers (threads, 32), and (threads, 16) of u32; the tile has 64 rows
     of 64 elements, of the columns of B, or turned of B."""
@@ -117,9 +132,10 @@ def unchanged(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def unswizzled(tile: np.ndarray) -> np.ndarray:
-    """(rows, 64) elements of two bytes as rows."""
-    blocks, rows = tile.reshape(-1, 8, 8), np.arange(tile.size // 64)[:, None]
-    return blocks[rows, np.arange(8) ^ rows % 8].reshape(-1, 64)
+    """Rows of 128 bytes in their order."""
+    blocks = tile.reshape(-1, 8, 16 // tile.itemsize)
+    rows = np.arange(len(blocks))[:, None]
+    return blocks[rows, np.arange(8) ^ rows % 8].reshape(len(blocks), -1)
 
 
 def exchanged(values: np.ndarray, bit: int) -> np.ndarray:
@@ -209,6 +225,33 @@ def _staged(name: str, types: str, columns: int) -> str:
     )  # fmt: skip
 
 
+def _tiled(name: str, product: str, rows: int, columns: int, turned: bool) -> str:
+    """Of 16 rows a load makes a first operand, of 16 columns second operands of two products."""
+    down, count = rows // 16, rows * columns // 32
+    kind, of = ("i32", "i8") if "s8" in product else ("f32", "u16")
+    near, far, end = "lane / 8 % 2", "lane / 16", "_turned" * turned
+    second = (f"16 * k + 8 * ({near})", f"2 * n + {far}") if turned else (
+        f"16 * n + 8 * ({far})", f"2 * k + {near}")
+    return (
+        f"void {name}({kind} (&c)[{count}], buffer<{of}> in_a, buffer<{of}> in_b) {{\n"
+        "  const buffer<u16> a = (buffer<u16>)in_a, b = (buffer<u16>)in_b;\n"
+        "  const i32 lane = threadIdx.x % 32, row = lane % 8;\n"
+        "  #pragma unroll\n  for (i32 k = 0; k < 4; k++) {\n"
+        f"    u32 first[{down}][4];\n    #pragma unroll\n    for (i32 i = 0; i < {down}; i++)\n"
+        "      ldmatrix_4(first[i], a + (64 * (16 * i + lane % 16)"
+        " + 8 * (2 * k + lane / 16 ^ row)));\n"
+        f"    #pragma unroll\n    for (i32 n = 0; n < {columns // 16}; n++) {{\n      u32 r[4];\n"
+        f"      ldmatrix_4{end}(r, b + (64 * ({second[0]} + row) + 8 * ({second[1]} ^ row)));\n"
+        "      #pragma unroll\n      for (i32 m = 0; m < 2; m++) {\n"
+        "        const u32 second[2] = {r[2 * m], r[2 * m + 1]};\n"
+        f"        #pragma unroll\n        for (i32 i = 0; i < {down}; i++) {{\n"
+        f"          const i32 at = 4 * ({columns // 8} * i + 2 * n + m);\n"
+        f"          {kind} sums[4] = {{c[at], c[at + 1], c[at + 2], c[at + 3]}};\n"
+        f"          {product}(sums, first[i], second);\n"
+        "          for (i32 e = 0; e < 4; e++) c[at + e] = sums[e]; } } } } }"
+    )  # fmt: skip
+
+
 def _streamed(name: str, product: str, turned: bool) -> str:
     """Of each 16 by 16 elements a load makes second operands of two products."""
     (down, beside), end = "kn" if turned else "nk", "_turned" * turned
@@ -289,6 +332,11 @@ def _functions() -> Iterable[Function]:
             name = f"wgmma_{types}_rows" + end
             made, spec = _streamed_by_wgmma(name, types, turned), streamed_product(dtype, turned)
             yield Function(name, made, spec, "sm_90a", ("products_done",))
+    for i in (i for i in TILED if i.name == i.part):
+        one, kind = "_".join(i.function.split("_")[:2]), (i.rows, i.columns, i.turned)
+        of_tiles, called = tiled_product(i.first.numpy, *kind), (one, "ldmatrix_4" + end * i.turned)
+        text = _tiled(i.function, one, *kind)
+        yield Function(i.function, text, of_tiles, needs=("ldmatrix_4", *called), own=False)
     yield Function("copies_fence", _FENCE, unchanged)
     yield Function("products_wait", _PRODUCTS_WAIT, unchanged, "sm_90a")
     yield Function("products_done", _PRODUCTS_DONE, unchanged, "sm_90a")
@@ -319,7 +367,7 @@ DIALECT = replace(
     text.CUDA,
     header=text.CUDA.header + text_of(["lane_xor"]),
     matrices={i.part: (i.function, texts_of([i.function]))
-              for i in (*INSTRUCTIONS, *STAGED, *STREAMED, *STREAMED_BY_WGMMA)},
+              for i in (*INSTRUCTIONS, *STAGED, *TILED, *STREAMED, *STREAMED_BY_WGMMA)},
     staging={
         op: (form, texts_of(re.findall(r"\w+_\w+", form)))
         for op, form in (

@@ -49,10 +49,10 @@ class Registers(Writer):
             super().instruction(ins, indent)
 
     def head(self, loop: For | Parallel, first: str, step: str) -> str:
-        """Products are on their way in a loop that settles them: written out twice, ptxas of CUDA
-        13 takes the last for done when the one before it is."""
-        settles = any(isinstance(s, Instruction) and s.op == "settle" for s in loop.body)
-        return "#pragma unroll 1\n" * settles + super().head(loop, first, step)
+        """Copies are on their way in a loop that awaits them, and in some products: written out
+        twice, ptxas of CUDA 13 takes the last for done when the one before it is."""
+        awaits = any(isinstance(s, Instruction) and s.op == "await" for s in loop.body)
+        return "#pragma unroll 1\n" * awaits + super().head(loop, first, step)
 
     def array(self, val: Val) -> str:
         name = self.names[val.name] = re.sub(r"\W", "_", val.name[1:], flags=re.ASCII)
@@ -88,7 +88,7 @@ class Registers(Writer):
         function, texts = self.matrices[ins.op]
         self.functions |= texts
         made = self.copied(acc, out, indent)
-        on = ", true" if ins.attrs else ""
+        on = ", true" if ins.attrs and sides[0].dtype else ""
         self.lines.append(f"{indent}{function}({made}, {a}, {b}{on});")
 
     def at(self, position: Val, further: int = 0) -> str:

@@ -47,6 +47,7 @@ template <class T> struct buffer {
     if (n < 0 || n >= count) simulator::fail("meets element %lld of %lld", n, count);
     return {data + n, shadows ? shadows + n : nullptr};
   }
+  template <class R> explicit operator buffer<R>() const { return {(R*)data, count * (long long)sizeof(T) / (long long)sizeof(R), shadows}; }
   buffer operator+(long long n) const {
     if (n < 0 || n > count) simulator::fail("goes to element %lld of %lld", n, count);
     return {data + n, count - n, shadows ? shadows + n : nullptr};
