@@ -21,7 +21,7 @@ from typing import Any
 KNOWN = runpy.run_path(str(Path(__file__).parent / "public_api.py"))
 FACTS = runpy.run_path(str(Path(__file__).parent / "operation_facts.py"))
 PACKAGE = Path(__file__).parents[1] / "src" / "luminal"
-LISTED = re.compile(r"<!-- files (\w+) -->")
+LISTED = re.compile(r"<!-- files ([\w/]+) -->")
 MARK = re.compile(r"<!-- api ([\w.]+) -->")
 FOREIGN = re.compile(r'<(script|img|link rel="(stylesheet|preload|icon)")[^>]*"https?://[^"]*"')
 METHODS = "      options: {members_order: source, filters: ['!^_']}\n"

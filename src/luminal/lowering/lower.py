@@ -30,8 +30,8 @@ from .matrices import registers
 from .narrow import narrow_indices
 from .place import Memory, Place
 from .reduce import Accumulators
-from .staging import staged
-from .threads import spread
+from .threads.spread import spread
+from .threads.staging import staged
 from .tree import Tree, build
 from .values import Values
 from .walk import Walk

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from ..graph.dtype import DType, boolean
-from ..kernel.program import Instruction, Statement, Val
+from ...graph.dtype import DType, boolean
+from ...kernel.program import Instruction, Statement, Val
 from .aligned import Multiples, together
 
 Where = tuple[object, ...]

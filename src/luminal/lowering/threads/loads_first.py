@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from ..kernel.program import Instruction, Statement
+from ...kernel.program import Instruction, Statement
+from ..verify import STORES, is_matrix
 from .in_turn import PURE
-from .verify import STORES, is_matrix
 
 WORDS = 32  # registers of loads that are on their way at once
 

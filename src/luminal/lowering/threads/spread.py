@@ -14,10 +14,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from itertools import zip_longest
 
-from ..errors import Illegal
-from ..graph.dtype import DType, boolean, f32, i64
-from ..graph.scalars import COMBINE, SCALARS
-from ..kernel.program import (
+from ...errors import Illegal
+from ...graph.dtype import DType, boolean, f32, i64
+from ...graph.scalars import COMBINE, SCALARS
+from ...kernel.program import (
     For,
     Instruction,
     Parallel,
@@ -28,18 +28,18 @@ from ..kernel.program import (
     When,
     start_of,
 )
-from ..kernel.target import Fragment, Target
+from ...kernel.target import Fragment, Target
+from ..builder import integer
+from ..place import Lanes
+from ..verify import LOADS, STORES, instructions, is_matrix, parted
 from .aligned import Multiples, together
 from .barriers import BARRIER, with_barriers
-from .builder import integer
 from .fragments import fragments_of, most_lanes, steps_apart, widest
 from .in_turn import few_at_a_time
 from .loads_first import loads_first
 from .neighbours import side_by_side
 from .owners import THREAD, Row, Way, wide
-from .place import Lanes
 from .shared_operands import Staged
-from .verify import LOADS, STORES, instructions, is_matrix, parted
 
 NONE: frozenset[str] = frozenset()
 PLAIN = ("barrier", "commit", "await", "settle")

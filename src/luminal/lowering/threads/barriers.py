@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ..kernel.program import For, Instruction, Statement
-from .place import Lanes
-from .verify import LOADS, STORES, instructions
+from ...kernel.program import For, Instruction, Statement
+from ..place import Lanes
+from ..verify import LOADS, STORES, instructions
 
 BARRIER = Instruction(None, "barrier", ())
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ..errors import Illegal
-from ..kernel.program import Instruction, Statement
-from ..kernel.target import Fragment, Target
+from ...errors import Illegal
+from ...kernel.program import Instruction, Statement
+from ...kernel.target import Fragment, Target
+from ..place import Lanes
+from ..verify import instructions, is_matrix
 from .owners import wide
-from .place import Lanes
-from .verify import instructions, is_matrix
 
 
 def most_lanes(ins: Instruction) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from math import gcd
 
-from ..kernel.program import Instruction, Val
+from ...kernel.program import Instruction, Val
 
 
 class Multiples:

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ..graph.scalars import SCALARS
-from ..kernel.program import Instruction, Statement
-from .verify import STORES
+from ...graph.scalars import SCALARS
+from ...kernel.program import Instruction, Statement
+from ..verify import STORES
 
 FEW = 32  # numbers that are stored at a time: so many loads may wait for memory together
 PURE = {*SCALARS, "fma", "offset", "pack", "shuffle"}

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import gcd
 
-from ..errors import Illegal
-from ..graph.dtype import DType
-from ..kernel.program import Instruction, Statement, Val
-from ..kernel.target import Fragment, MatrixInstruction
+from ...errors import Illegal
+from ...graph.dtype import DType
+from ...kernel.program import Instruction, Statement, Val
+from ...kernel.target import Fragment, MatrixInstruction
+from ..builder import integer
+from ..place import Lanes, strides
 from .aligned import Multiples
-from .builder import integer
 from .owners import Owners, Row, Way
-from .place import Lanes, strides
 
 
 class Staged(Owners):

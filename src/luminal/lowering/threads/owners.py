@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
-from ..graph.dtype import DType, boolean, i64
-from ..kernel.program import Instruction, Statement, Val
-from ..kernel.target import Fragment
+from ...graph.dtype import DType, boolean, i64
+from ...kernel.program import Instruction, Statement, Val
+from ...kernel.target import Fragment
+from ..builder import integer
+from ..place import Lanes
 from .aligned import Multiples
-from .builder import integer
-from .place import Lanes
 
 THREAD = Val("%thread", i64)
 Way = Fragment | None  # as part of a matrix, or of its rows or columns; None: lane by lane
