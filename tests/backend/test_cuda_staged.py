@@ -73,8 +73,10 @@ def test_products(rows: int, columns: int, deep: int, dtype: Any, device: str) -
     assert near(rt["y"], given.astype(np.float32) @ w.astype(np.float32).T)
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_products_of_any_number_of_rows_and_columns(seed: int) -> None:
+@pytest.mark.parametrize("seed, device", [
+    *((seed, "sm_80 races") for seed in range(6)), (3, "cuda races"), (4, "cuda races"),
+])  # fmt: skip
+def test_products_of_any_number_of_rows_and_columns(seed: int, device: str) -> None:
     """By warps that each have rows and columns of a tile, alone or in a batch; of bytes, and with
     columns side by side in memory, too."""
     rng, graph = np.random.default_rng(seed), luminal.Graph()
@@ -88,7 +90,7 @@ def test_products_of_any_number_of_rows_and_columns(seed: int) -> None:
     x, w = (graph.tensor(shape, dtype=dtype, name=name) for name, shape in shapes.items())
     wide = [each.cast(i32) for each in (x, w)] if dtype is i8 else [x, w]
     (wide[0] @ (wide[1] if turned else wide[1].transpose(1, 2))).output("y")
-    rt = graph.compile("sm_80 races")
+    rt = graph.compile(device)
     assert is_staged(rt.kernels[0].program)
     assert any("_turned" in text for text in rt.sources().values()) is turned
     given = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import ml_dtypes
 import numpy as np
@@ -139,8 +140,8 @@ def _matrices(rng: np.random.Generator) -> Iterator[Check]:
 def _staged(rng: np.random.Generator) -> Iterator[Check]:
     """A product of tiles that lie in shared memory, by four warps."""
     for kind, dtype in (("bf16", ml_dtypes.bfloat16), ("f16", np.float16)):
-        for n in COLUMNS:
-            name, count = f"wgmma_{kind}_{n}", n // 2
+        for n, turned in product(COLUMNS, (False, True)):
+            name, count = f"wgmma_{kind}_{n}" + "_turned" * turned, n // 2
             a, b = (rng.standard_normal(rows * 64).astype(dtype).view(np.uint16)
                     for rows in (64, n))  # fmt: skip
             c = rng.standard_normal((128, count)).astype(np.float32)

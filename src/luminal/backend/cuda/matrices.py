@@ -62,14 +62,18 @@ def instruction(
     )  # fmt: skip
 
 
-def staged_instruction(function: str, dtype: DType, down: int, columns: int) -> MatrixInstruction:
+def staged_instruction(
+    function: str, dtype: DType, down: int, columns: int, turned: bool = False
+) -> MatrixInstruction:
     """One of `FUNCTIONS`, by so many warpgroups below each other."""
+    function += "_turned" * turned
     threads = 128 * down
-    ways = _sums(down, columns), brought(64 * down, threads), brought(columns, threads)
+    b = turned_over(columns, threads) if turned else brought(columns, threads)
+    ways = _sums(down, columns), brought(64 * down, threads), b
     return MatrixInstruction(
         f"{function}_{down}", 64, dtype, dtype, f32, STAGED_CYCLES, rows=64 * down,
         columns=columns, fragments=ways, part=f"{function}_1", function=function, staged=True,
-        late=True,
+        late=True, turned=turned,
     )  # fmt: skip
 
 
@@ -145,7 +149,8 @@ INSTRUCTIONS = tuple(
 )
 STAGED_CYCLES = 4.0  # of 64 products: the tensor cores' peak
 STAGED = tuple(
-    staged_instruction(f"wgmma_{dtype}_{columns}", dtype, down, columns)
+    staged_instruction(f"wgmma_{dtype}_{columns}", dtype, down, columns, turned)
+    for turned in (False, True)
     for dtype in (bf16, f16) for columns in COLUMNS for down in (1, 2)
 )  # fmt: skip
 TILED_CYCLES = 8.0  # of 64 products: the tensor cores' peak on sm_80

@@ -89,11 +89,13 @@ def matrices(count: int, turned: bool) -> Callable[..., np.ndarray]:
     return specification
 
 
-def staged_product(dtype: Any) -> Callable[..., np.ndarray]:
-    """(c, a, b) -> c + A B: c (128, n), tiles a and b of 64 and 2 n rows, 64 elements in each."""
+def staged_product(dtype: Any, turned: bool = False) -> Callable[..., np.ndarray]:
+    """(c, a, b) -> c + A B: c (128, n), tiles a and b of 64 and 2 n rows, 64 elements in each;
+    turned: rows of b are 64 for each 64 columns of B."""
 
     def specification(c: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         a, b = (unswizzled(side.view(dtype)).astype(c.dtype) for side in (a, b))
+        b = b.reshape(-1, 64, 64).swapaxes(1, 2).reshape(-1, 64) if turned else b
         places = staged_instruction("", bf16, 1, len(b)).fragments[0].places()
         return c + (a @ b.T)[places]
 
@@ -203,23 +205,25 @@ _PRODUCTS_DONE = """template <int N> __device__ inline void products_done(f32 (&
     asm volatile("add.f32 %0, %0, 0f00000000;" : "+f"(c[n]) :: "memory"); }"""
 
 
-def _staged(name: str, types: str, columns: int) -> str:
-    """Four products along a row; a descriptor says where a tile begins, that 8 rows of it are 1024
-    bytes, and how it is swizzled, and counts in 16 bytes."""
+def _staged(name: str, types: str, columns: int, turned: bool) -> str:
+    """Four products along a row, of b turned over down 16 rows each; a descriptor says where a tile
+    begins, that 8 rows of it are 1024 bytes, and 64 of them, which hold 64 columns, 8192, and how
+    it is swizzled, and counts in 16 bytes."""
     count = columns // 2
     kinds, c = f"f32.{types}.{types}", ", ".join(f'"+f"(c[{n}])' for n in range(count))
     out = ", ".join(f"%{n}" for n in range(count))
     steps = "\n".join(
         f'  asm volatile("wgmma.mma_async.sync.aligned.m64n{columns}k16.{kinds} '
-        f'{{{out}}}, %{count}, %{count + 1}, 1, 1, 1, 0, 0;"\n    : {c} : '
-        f'"l"(of_a + {2 * k}), "l"(of_b + {2 * k}));'
+        f'{{{out}}}, %{count}, %{count + 1}, 1, 1, 1, 0, {int(turned)};"\n    : {c} : '
+        f'"l"(of_a + {2 * k}), "l"(of_b + {(128 if turned else 2) * k}));'
         for k in range(4)
     )  # fmt: skip
     return (
         f"void {name}(f32 (&c)[{count}], buffer<u16> a, buffer<u16> b) {{\n"
-        "  const u64 rows = (u64)1 << 62 | (u64)64 << 32 | (u64)1 << 16;\n"
-        "  const u64 of_a = rows | ((u32)__cvta_generic_to_shared(a) & 0x3ffff) >> 4;\n"
-        "  const u64 of_b = rows | ((u32)__cvta_generic_to_shared(b) & 0x3ffff) >> 4;\n"
+        "  const u64 rows = (u64)1 << 62 | (u64)64 << 32, near = (u64)1 << 16;\n"
+        "  const u64 of_a = rows | near | ((u32)__cvta_generic_to_shared(a) & 0x3ffff) >> 4;\n"
+        f"  const u64 of_b = rows | {'(u64)512 << 16' if turned else 'near'}\n"
+        "    | ((u32)__cvta_generic_to_shared(b) & 0x3ffff) >> 4;\n"
         '  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");\n' + steps +
         '\n  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }'
     )  # fmt: skip
@@ -320,11 +324,12 @@ def _functions() -> Iterable[Function]:
     yield Function("copies_commit", _COMMIT, copied)
     yield Function("copies_wait", _WAIT, copied)
     for types, dtype in (("bf16", ml_dtypes.bfloat16), ("f16", np.float16)):
-        for n in COLUMNS:
-            name = f"wgmma_{types}_{n}"
-            yield Function(name, _staged(name, types, n), staged_product(dtype), "sm_90a")
         for turned in (False, True):
             end = "_turned" * turned
+            for n in COLUMNS:
+                name = f"wgmma_{types}_{n}{end}"
+                made, spec = _staged(name, types, n, turned), staged_product(dtype, turned)
+                yield Function(name, made, spec, "sm_90a")
             name = f"mma_{types}_rows" + end
             made = _streamed(name, f"mma_{types}", turned)
             needs = (f"mma_{types}", "ldmatrix_4" + end)

@@ -64,7 +64,8 @@ inline void multiply(Product& it) {
     float rows[2] = {of_tile(it.a, first, k, it.half), of_tile(it.a, first + 8, k, it.half)};
     for (int j = 0; j < it.columns / 8; j++)
       for (int e = 0; e < 2; e++) {
-        float b = of_tile(it.b, 8 * j + 2 * (lane % 4) + e, k, it.half);
+        int n = 8 * j + 2 * (lane % 4) + e;
+        float b = it.turned ? of_tile(it.b, n / 64 * 64 + k, n % 64, it.half) : of_tile(it.b, n, k, it.half);
         for (int h = 0; h < 2; h++) it.sums[4 * j + 2 * h + e] += rows[h] * b;
       }
   }
@@ -76,7 +77,7 @@ inline void multiply_all_but(int last) {
   for (; mine.done < mine.count - last; mine.done++) multiply(mine.made[mine.done % PRODUCTS]);
 }
 
-template <int N> inline void product(float (&c)[N], buffer<unsigned short> a, buffer<unsigned short> b, bool half) {
+template <int N> inline void product(float (&c)[N], buffer<unsigned short> a, buffer<unsigned short> b, bool half, bool turned = false) {
   Products& mine = products[current];
   if (!mine.made) mine.made = array<Product>(PRODUCTS);
   if (unfenced) fail("multiplies where copies have arrived without a fence");
@@ -85,7 +86,7 @@ template <int N> inline void product(float (&c)[N], buffer<unsigned short> a, bu
     fail("multiplies a tile that begins in between");
   if (mine.count - mine.done == PRODUCTS / 2) fail("has too many products under way");
   Product& it = mine.made[mine.count % PRODUCTS];
-  it = {{}, {(char*)a.data, a.shadows}, {(char*)b.data, b.shadows}, 2 * N, half, false};
+  it = {{}, {(char*)a.data, a.shadows}, {(char*)b.data, b.shadows}, 2 * N, half, turned, false};
   for (int n = 0; n < N; n++) {
     if (is_ticket(c[n]) && (same_bits<unsigned>(c[n]) & 255) != (unsigned)n) fail("moves sums that are under way");
     it.sums[n] = c[n], c[n] = ticket(mine.count, n);
@@ -130,7 +131,9 @@ template <bool turned, class K> inline void rows(float (&c)[32], const unsigned 
 ROWS(bf16, BF16) ROWS(f16, F16)
 #define STAGED(n) \
   inline void wgmma_bf16_##n(float (&c)[n / 2], buffer<unsigned short> a, buffer<unsigned short> b) { simulator::product(c, a, b, false); } \
-  inline void wgmma_f16_##n(float (&c)[n / 2], buffer<unsigned short> a, buffer<unsigned short> b) { simulator::product(c, a, b, true); }
+  inline void wgmma_f16_##n(float (&c)[n / 2], buffer<unsigned short> a, buffer<unsigned short> b) { simulator::product(c, a, b, true); } \
+  inline void wgmma_bf16_##n##_turned(float (&c)[n / 2], buffer<unsigned short> a, buffer<unsigned short> b) { simulator::product(c, a, b, false, true); } \
+  inline void wgmma_f16_##n##_turned(float (&c)[n / 2], buffer<unsigned short> a, buffer<unsigned short> b) { simulator::product(c, a, b, true, true); }
 STAGED(64) STAGED(128) STAGED(256)
 template <int N> inline void products_wait() { simulator::multiply_all_but(N); }
 template <int N> inline void products_done(float (&c)[N]) {

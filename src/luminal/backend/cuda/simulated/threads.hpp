@@ -54,7 +54,7 @@ struct Copy { char* to; const char* from; Shadow* shadows; int bytes, count, gro
 struct Copies { Copy* made; int count, room, group; };  // not done yet
 constexpr int PRODUCTS = 32, SUMS = 128, GROUP = 4 * 32;  // of a thread; of one; threads of a group
 struct Staged { char* bytes; Shadow* shadows; };
-struct Product { float sums[SUMS]; Staged a, b; int columns; bool half, done; };
+struct Product { float sums[SUMS]; Staged a, b; int columns; bool half, turned, done; };
 struct Products { Product* made; int count, done, waiting; };  // waiting: copies without a fence
 // One that is alive. known: before which epoch of each block all that it did is seen; pending: from
 // the next barrier on, by what one thread has acquired.
