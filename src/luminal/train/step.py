@@ -142,7 +142,7 @@ class Step:
         for name, slot in slots.items():
             self.graph.donate(slot, self._settled(slot, remembered[name]))
         for name, old in narrow.items():
-            made = old.written(remembered[name], self.count)
+            made = old.written(remembered[name], self.count, name in optimizer.divisors)
             self.graph.donate(old.codes, self._settled(old.codes, made.codes))
             self.graph.donate(old.scales, self._settled(old.scales, made.scales))
         if self._ema is not None:
