@@ -157,3 +157,13 @@ def test_edges_of_optimizers_of_matrices() -> None:
     rt = graph.compile(device="reference")
     rt.run()
     np.testing.assert_allclose(rt[v], 0.9, rtol=1e-6)
+
+
+def test_gradients_of_f16_are_clipped_in_f32() -> None:
+    graph = Graph()
+    w = graph.parameter((2,), "f16", name="w").set(np.ones(2, np.float16))
+    loss = (w * graph.constant([3e3, 4e3]).cast("f16")).sum()
+    step = train.Step(loss, [w], train.SGD(1.0), train.clip_norm(0.01), masters=True)
+    rt = graph.compile(device="reference")
+    rt.run()
+    np.testing.assert_allclose(1.0 - rt[step.slots["w.master"]], [0.006, 0.008], rtol=1e-4)
