@@ -37,6 +37,9 @@ FUNCTIONS = {
     "zeta": (
         lambda x: gamma.zeta(x, x * 0 + 1.5), lambda x: torch.special.zeta(x, 1.5), POINTS,
     ),
+    "zeta far below 0": (
+        lambda x: gamma.zeta(x * 0 + 3.0, x * 9), lambda x: torch.special.zeta(3.0, x * 9), POINTS,
+    ),
     "erfcx": (gamma.erfcx, torch.special.erfcx, POINTS),
     "log_ndtr": (gamma.log_ndtr, torch.special.log_ndtr, POINTS),
     "ndtri": (gamma.ndtri, torch.special.ndtri, INSIDE),

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from luminal import Graph, InputError, train
+from luminal import Graph, InputError, ops, train
 from luminal.backend.reference.graph import evaluate
 from luminal.graph.order import reachable
 
@@ -39,6 +39,10 @@ def dice(x: Any) -> Any:
 
 
 CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "variances below the least": (
+        lambda x, y: ops.gaussian_nll_loss(x, y, y.square(), eps=0.5),
+        lambda x, y: F.gaussian_nll_loss(x, y, y.square(), eps=0.5),
+    ),
     "chunked": (
         lambda x, y: train.linear_cross_entropy(x, y, x.graph.constant(CLASSES), chunks=3),
         lambda x, y: F.cross_entropy(x @ y.T, torch.tensor(CLASSES)),

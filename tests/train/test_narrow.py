@@ -56,3 +56,17 @@ def test_it_trains_as_with_32_bits() -> None:
         found.append(float(rt[loss]))
     assert found[0] < 0.2
     assert found[1] == pytest.approx(found[0], rel=0.2), found
+
+
+def test_a_large_gradient_beside_small_ones_leaves_their_steps_small() -> None:
+    """In a block the squares of the small ones are less than the least code."""
+    slopes = np.full((16, 256), 1e-3, np.float32)
+    slopes[:, 0] = 100.0
+    graph = Graph()
+    w, x = graph.parameter((16, 256)).set(np.zeros_like(slopes)), graph.tensor((16, 256))
+    train.Step((w * x).sum(), [w], train.AdamW(1e-3), narrow=True)
+    rt = graph.compile(device="reference")
+    for number in range(6):
+        rt[x] = slopes if number < 3 else 0.0 * slopes
+        rt.run()
+        assert np.abs(rt[w]).max() < 1.1e-3 * (number + 1)

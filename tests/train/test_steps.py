@@ -145,3 +145,25 @@ def test_what_is_refused() -> None:
         train.Step(loss, [w], train.SGD(), masters=True)
     with pytest.raises(ShapeError, match="Muon trains matrices"):
         train.Step((v * v).sum(), [v], train.Muon())
+
+
+def test_edges_of_optimizers_of_matrices() -> None:
+    """An eps of 0 is none; a matrix may have no elements."""
+    graph = Graph()
+    v = graph.parameter((2,)).set(np.ones(2, np.float32))
+    w = graph.parameter((3, 0)).set(np.ones((3, 0), np.float32))
+    chosen = {v: train.Adafactor(0.1, eps=(0.0, 1e-3)), w: train.Muon()}
+    train.Step((v * 1e-9).sum() + w.sum(), [v, w], chosen.__getitem__)
+    rt = graph.compile(device="reference")
+    rt.run()
+    np.testing.assert_allclose(rt[v], 0.9, rtol=1e-6)
+
+
+def test_gradients_of_f16_are_clipped_in_f32() -> None:
+    graph = Graph()
+    w = graph.parameter((2,), "f16", name="w").set(np.ones(2, np.float16))
+    loss = (w * graph.constant([3e3, 4e3]).cast("f16")).sum()
+    step = train.Step(loss, [w], train.SGD(1.0), train.clip_norm(0.01), masters=True)
+    rt = graph.compile(device="reference")
+    rt.run()
+    np.testing.assert_allclose(1.0 - rt[step.slots["w.master"]], [0.006, 0.008], rtol=1e-4)

@@ -137,12 +137,16 @@ def test_what_is_refused(tmp_path: Path) -> None:
         train.Batches(ROWS, size=50)
     with pytest.raises(InputError, match="one length"):
         train.Batches(ROWS, ROWS[:3], size=2)
-    t.fit(data(), 3)
-    graph = Graph()
-    w = graph.parameter((2,), name="other").set(np.ones(2, np.float32))
-    other = train.Trainer((w * w).sum(), [], [w], train.SGD(0.1), folder=tmp_path)
-    with pytest.raises(InputError, match="holds another training"):
-        other.fit([()], 5)
+    for numbers in ({"validate_every": 0}, {"patience": 0}):
+        with pytest.raises(InputError, match="is 0: it must be at least 1"):
+            t.fit(data(), 3, **numbers)
+    for numbers in ({"save_every": 0}, {"log_every": 0}):
+        with pytest.raises(InputError, match="is 0: it must be at least 1"):
+            trainer(**numbers)
+    with pytest.raises(InputError, match="size is 0"):
+        train.Batches(ROWS, size=0)
+    with pytest.raises(InputError, match="0 rows"):
+        train.Batches(np.float32(3), size=1)
 
     def broken():
         yield ROWS[:8], TARGETS[:8]
@@ -258,3 +262,69 @@ def test_validation_reads_the_running_statistics_of_the_training(tmp_path: Path)
     np.testing.assert_allclose(trained.validate(batches), wanted, rtol=1e-5)
     kept = load_file(tmp_path / "best.safetensors")
     np.testing.assert_array_equal(kept["running_mean"], mean)
+
+
+def plain(folder: Path | None = None, size: int = 3, kind: str = "f32", **options: Any) -> Any:
+    """Without inputs."""
+    graph = Graph()
+    w = graph.parameter((size,), kind, options.pop("name", "w"))
+    w.set(np.ones(size, w.dtype.numpy))
+    compiled = {"device": "reference"}
+    loss = (w * w).sum()
+    return w, train.Trainer(
+        loss, [], [w], train.SGD(0.1), folder=folder, compile_options=compiled, **options
+    )
+
+
+@pytest.mark.parametrize("other", [{"name": "v"}, {"size": 4}, {"kind": "f16"}, {"kind": "f64"}],
+                         ids=str)  # fmt: skip
+def test_a_checkpoint_of_another_training_is_refused(other: dict[str, Any], tmp_path: Path) -> None:
+    plain(tmp_path)[1].fit([()], 2)
+    w, t = plain(tmp_path, **other)
+    with pytest.raises(InputError, match=r"holds another training: '[vw]' is a state of"):
+        t.fit([()], 5)
+    t.fit([()], 0, resume=False)
+    np.testing.assert_array_equal(t[w], np.ones(w.shape))
+
+
+def test_a_checkpoint_has_one_entry_of_a_name() -> None:
+    with pytest.raises(InputError, match="two entries 'trainer'"):
+        plain(name="trainer")
+
+
+def test_a_training_begun_anew_takes_the_place_of_the_former(tmp_path: Path) -> None:
+    plain(tmp_path, save_every=2)[1].fit([()], 9)
+    w, t = plain(tmp_path, keep=2, save_every=2)
+    t.fit([()], 5, resume=False)
+    steps = [int(path.stem[5:]) for path in checkpoints.Checkpoints(tmp_path).files()]
+    v, resumed = plain(tmp_path)
+    assert steps == [4, 5] and resumed.fit([()], 5) == [] and resumed.step == 5
+    np.testing.assert_array_equal(resumed[v], t[w])
+
+
+def test_batches_may_be_made_in_one_memory_and_of_bf16() -> None:
+    graph = Graph()
+    x, w = graph.tensor((3,)), graph.parameter((3,), name="w").set(np.ones(3, np.float32))
+    rows, narrow = np.zeros(3, np.float32), torch.zeros(3, dtype=torch.bfloat16)
+
+    def filled(memory: Any) -> Iterator[Any]:
+        for number in range(8):
+            memory[:] = number
+            yield memory
+
+    t = train.Trainer((x * w).sum(), [x], [w], train.SGD(0.0))
+    for step, memory in ((8, rows), (16, narrow)):
+        assert losses(t.fit(lambda memory=memory: filled(memory), step)) == [
+            3.0 * number for number in range(8)
+        ]
+
+
+def test_a_training_that_ended_early_stays_ended(tmp_path: Path) -> None:
+    worse = iter(range(1, 100))
+
+    def validation() -> list[Any]:
+        return [(ROWS[:8], TARGETS[:8] + 1e3 * next(worse))]
+
+    numbers = {"validation": validation, "validate_every": 1, "patience": 2}
+    assert len(trainer(tmp_path).fit(data(), 60, **numbers)) == 3
+    assert trainer(tmp_path).fit(data(), 60, **numbers) == []

@@ -111,8 +111,21 @@ def digamma(x: Tensor) -> Tensor:
 
 @doubled
 def zeta(s: Tensor, q: Tensor) -> Tensor:
-    """Hurwitz's: the sum over k of (k + q)^-s, by Euler and Maclaurin from k = 10 on. For q < 0 it
-    takes whole s, and q above -10; infinite where k + q is 0."""
+    """Hurwitz's: the sum over k of (k + q)^-s. For q < 0 it takes whole s, as those of the terms
+    below 0 are (-1)^s (-k - q)^-s; infinite where k + q is 0."""
+    low, size = lt(q, 0), abs(q)
+    part = sub(size, floor(size))
+    above = _zeta(s, where(low, sub(1, part), q))
+    below = sub(_zeta(s, part), _zeta(s, add(size, 1)))
+    odd = ne(mul(floor(mul(s, 0.5)), 2), s)
+    whole = where(low, add(above, where(odd, neg(below), below)), above)
+    value = where(logical_and(low, ne(s, floor(s))), math.nan, whole)
+    value = where(_is_pole(q), math.inf, value)
+    return where(eq(s, 1), math.inf, where(lt(s, 1), math.nan, value))
+
+
+def _zeta(s: Tensor, q: Tensor) -> Tensor:
+    """Of q >= 0 and s > 1, by Euler and Maclaurin from k = 20 on."""
     steps = 2 * SHIFT + 4
     total = full_like(s, 0)
     for n in range(steps):
@@ -125,9 +138,7 @@ def zeta(s: Tensor, q: Tensor) -> Tensor:
         total = add(total, mul(mul(rising, power), bernoulli / math.factorial(2 * n)))
         rising = mul(rising, mul(add(s, 2 * n - 1), add(s, 2 * n)))
         power = div(power, square(a))
-    below = logical_and(lt(q, 0), ne(s, floor(s)))
-    value = where(_is_pole(q), math.inf, where(below, math.nan, total))
-    return where(eq(s, 1), math.inf, where(lt(s, 1), math.nan, value))
+    return where(eq(q, 0), math.inf, total)
 
 
 def polygamma(n: int, x: Tensor) -> Tensor:
@@ -147,7 +158,8 @@ def _polygamma(x: Tensor, n: int) -> Tensor:
     """Below 0 by reflection: (-1)^n of 1 - x, less the n-th derivative of pi cot(pi x)."""
     low = logical_and(lt(x, 0), ne(x, floor(x)))
     size = (-1.0) ** (n + 1) * math.factorial(n)
-    value = mul(zeta(full_like(x, n + 1), where(low, sub(1, x), x)), size)
+    right = where(_is_pole(x), 0.0, where(low, sub(1, x), x))
+    value = mul(_zeta(full_like(x, n + 1), right), size)
     cotangent = reciprocal(tan(mul(sub(x, round(x)), math.pi)))
     change = mul(polynomial(cotangent, _of_cotangent(n)), math.pi ** (n + 1))
     whole = where(low, sub(mul(value, (-1.0) ** n), change), value)

@@ -148,7 +148,8 @@ def gaussian_nll_loss(
     var = tensor_of(x.graph, var, x.dtype)
     if var.ndim == x.ndim - 1 and var.ndim:
         var = var.unsqueeze(-1)
-    var = maximum(var, eps)
+    held = var.graph.apply("cast", [var], var.dtype)  # no derivative passes it
+    var = where(lt(var, eps), add(sub(var, held), eps), var)
     each = mul(add(log(var), div(square(sub(x, target)), var)), 0.5)
     return reduced(add(each, 0.5 * math.log(2 * math.pi)) if full else each, reduction)
 

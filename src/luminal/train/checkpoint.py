@@ -37,13 +37,12 @@ def checkpoint(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
     graph = inputs[0].graph
     before = len(graph.nodes)
     result = function(*inputs)
-    given = tuple(dict.fromkeys(x.node for x in inputs))
+    given = tuple(dict.fromkeys(_source(x.node) for x in inputs))  # views of views are one view
     made_of = _ends(result.node, given, before, lambda n: n.inputs)
-    if result.node in made_of or made_of.isdisjoint(given):
+    if _source(result.node) in made_of or made_of.isdisjoint(given):
         return result
     ends = _ends(result.node, given, before, lambda n: sources(graph, n))
-    every = {_source(n) for n in ends}  # given ones as well, which it may read where they are
-    floats = [n for n in every if n.dtype.is_float and n.op not in SILENT]
+    floats = [n for n in ends.difference(given) if n.dtype.is_float and n.op not in SILENT]
     whole, others = graph.composites.get(result.node), sorted(floats, key=_number)
 
     def made_again(*tensors: Tensor) -> Tensor:

@@ -61,6 +61,9 @@ class Checkpoints:
         self.folder, self.keep = Path(folder), keep
         self.folder.mkdir(parents=True, exist_ok=True)
 
+    def path(self, step: int) -> Path:
+        return self.folder / f"step-{step:09}{ENDING}"
+
     def files(self) -> list[Path]:
         """Oldest first."""
         return sorted(self.folder.glob(f"step-*{ENDING}"))
@@ -68,9 +71,11 @@ class Checkpoints:
     def save(self, step: int, arrays: Mapping[str, np.ndarray], progress: object) -> None:
         """progress: what JSON can hold."""
         text = np.frombuffer(json.dumps(progress).encode(), np.uint8)
-        save(self.folder / f"step-{step:09}{ENDING}", {**arrays, PROGRESS: text})
-        for old in self.files()[: -self.keep]:
-            old.unlink(missing_ok=True)
+        save(self.path(step), {**arrays, PROGRESS: text})
+        files = self.files()
+        end = files.index(self.path(step)) + 1
+        for other in files[: max(end - self.keep, 0)] + files[end:]:  # older; of a former training
+            other.unlink(missing_ok=True)
         for rest in self.folder.glob(f".*{ENDING}.*.new"):  # of a process that was stopped
             rest.unlink(missing_ok=True)
 

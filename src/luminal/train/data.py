@@ -12,6 +12,8 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 import numpy as np
 
 from ..errors import InputError
+from ..graph.values import array_of
+from .limits import check
 
 AHEAD = 2  # batches that wait
 PAUSE = 0.05  # seconds between looks at whether anybody still reads
@@ -48,16 +50,17 @@ class Batches:
     def __init__(
         self, *arrays: Any, size: int, shuffle: bool = True, seed: int = 0, drop_last: bool = True
     ) -> None:
+        check("Batches: size", size, 1)
         named = len(arrays) == 1 and isinstance(arrays[0], Table)
         self.table: Table | None = arrays[0] if named else None
         self.arrays = [] if named else [np.asarray(a) for a in arrays]
-        lengths = {len(a) for a in arrays}
+        lengths = {len(self.table)} if self.table else {(*a.shape, 0)[0] for a in self.arrays}
         if len(lengths) != 1:
             raise InputError(f"arrays of one length are needed, not of {sorted(lengths)}")
         self.rows, self.size = lengths.pop(), size
         self.shuffle, self.seed = shuffle, seed
         self.count = self.rows // size if drop_last else -(-self.rows // size)
-        if size < 1 or not self.count:
+        if not self.count:
             raise InputError(f"{self.rows} rows are no batch of {size}")
 
     def __len__(self) -> int:
@@ -86,7 +89,7 @@ def stream(data: Source, place: Place) -> Iterator[tuple[Place, Any]]:
         found = start
         for batch in one_epoch(data, number, start):
             found += 1
-            yield (number, found), arrays_of(batch)
+            yield (number, found), batch if isinstance(data, Batches) else arrays_of(batch)
         if not found:
             return
         start = 0
@@ -101,12 +104,12 @@ def one_epoch(data: Source, number: int = 0, start: int = 0) -> Iterable[Any]:
 
 
 def arrays_of(batch: Any) -> Any:
-    """A batch with arrays in place of tensors of PyTorch: a tuple, or a dict by name."""
+    """A batch as arrays of its own, as the next may be made in its memory: a tuple, or a dict by
+    name."""
     if isinstance(batch, Mapping):
-        return {name: np.asarray(value) for name, value in batch.items()}
-    if isinstance(batch, Sequence):
-        return tuple(np.asarray(value) for value in batch)
-    return (np.asarray(batch),)
+        return {name: np.array(array_of(value)) for name, value in batch.items()}
+    values = batch if isinstance(batch, Sequence) else (batch,)
+    return tuple(np.array(array_of(value)) for value in values)
 
 
 class Prefetch(Generic[Item]):

@@ -45,7 +45,8 @@ class Adafactor(Optimizer):
         return {"row": (*shape[:-1], 1), "column": (*shape[:-2], 1, shape[-1])}
 
     def update(self, p: Tensor, g: Tensor, slots: Slots, at: Moment) -> Updated:
-        first = self.eps[0] or float(np.finfo(p.dtype.numpy).eps)
+        least = self.eps[0]
+        first = float(np.finfo(p.dtype.numpy).eps) if least is None else least
         share = ops.pow(at.number, self.beta2_decay).cast(p.dtype)
         most = ops.rsqrt(at.number).cast(p.dtype)
         size = ops.maximum(_root_mean_square(p), self.eps[1]) * ops.minimum(at.rate, most)
@@ -99,7 +100,7 @@ class Muon(Optimizer):
         mean = _mixed(slots["momentum"], g, self.momentum)
         direction = _mixed(g, mean, 1.0 - self.momentum) if self.nesterov else mean
         rows, columns = (int(size) for size in p.shape)
-        rate = at.rate * max(1.0, rows / columns) ** 0.5
+        rate = at.rate * max(1.0, rows / max(columns, 1)) ** 0.5
         made = self._orthogonal(direction, rows > columns)
         return _shrunk(p, at, self.weight_decay) - rate * made, {"momentum": mean}
 

@@ -3,7 +3,8 @@ arXiv 2110.02861). A number is scale * sign(c) * (|c| / 127)^4: fourth powers re
 decades that squares of gradients take; the numbers are up to 3% apart.
 
 A running mean moves by less than that in a step, so the rounding is up or down with the chance that
-keeps the mean: a hash of place and step decides, and a resumed training repeats it.
+keeps the mean: a hash of place and step decides, and a resumed training repeats it. What something
+is divided by is not rounded to 0.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class Narrow:
         square = part * part
         return (square * square * ops.sign(part) * self.scales).reshape(*shape)
 
-    def written(self, x: Tensor, step: Tensor) -> Narrow:
-        """The codes of x at the step of this number (i64)."""
+    def written(self, x: Tensor, step: Tensor, divides: bool = False) -> Narrow:
+        """The codes of x at the step of this number (i64). divides: only what is 0 becomes 0."""
         rows = x.reshape(-1, BLOCK)
         size = ops.abs(rows)
         largest = ops.amax(size, -1, keepdim=True)
@@ -49,6 +50,7 @@ class Narrow:
         below, above = (ops.pow(code / MOST, 4.0) for code in (low, low + 1.0))
         chance = (share - below) / (above - below)
         code = ops.where(_drawn(x.graph, rows, step) < chance, low + 1.0, low)
+        code = ops.maximum(code, 1.0) if divides else code
         return Narrow((ops.minimum(code, MOST) * ops.sign(rows)).cast("i8"), largest)
 
 

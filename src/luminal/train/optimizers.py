@@ -40,8 +40,8 @@ class Moment:
 @dataclass(frozen=True)
 class Optimizer(ABC):
     """lr: the learning rate, a number or a schedule. slots: names of what is remembered of each
-    parameter: tensors of its shape that start at 0. limits: of other numbers than 0 .. inf, the
-    upper one excluded.
+    parameter: tensors of its shape that start at 0. divisors: those that something is divided by.
+    limits: of other numbers than 0 .. inf, the upper one excluded.
 
     >>> train.Adam(lr=train.cosine(1e-3, 1000)).slots
     ('mean', 'square')
@@ -49,6 +49,7 @@ class Optimizer(ABC):
 
     lr: float | Schedule
     slots: ClassVar[tuple[str, ...]] = ()
+    divisors: ClassVar[tuple[str, ...]] = ("square",)
     limits: ClassVar[Mapping[str, tuple[float, float]]] = {"betas": (0, 1), "alpha": (0, 1)}
 
     def __post_init__(self) -> None:

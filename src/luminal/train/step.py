@@ -110,9 +110,9 @@ class Step:
         return total
 
     def _summed(self, gradients: Sequence[Tensor], accumulate: int) -> list[Tensor]:
-        """Their mean over the runs since the last update."""
+        """Their mean over the runs since the last update, in f32 or f64."""
         if self._last is None:
-            return list(gradients)
+            return [g.cast(_wide(g)) for g in gradients]
         total = []
         for p, g in zip(self.parameters, gradients):
             slot = self._slot(p, "gradient", tuple(map(int, p.shape)), _wide(p))
@@ -142,7 +142,7 @@ class Step:
         for name, slot in slots.items():
             self.graph.donate(slot, self._settled(slot, remembered[name]))
         for name, old in narrow.items():
-            made = old.written(remembered[name], self.count)
+            made = old.written(remembered[name], self.count, name in optimizer.divisors)
             self.graph.donate(old.codes, self._settled(old.codes, made.codes))
             self.graph.donate(old.scales, self._settled(old.scales, made.scales))
         if self._ema is not None:

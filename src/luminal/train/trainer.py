@@ -21,6 +21,7 @@ from ..runtime.executable import Executable
 from . import checkpoints, log
 from .checkpoints import Checkpoints
 from .data import Place, Prefetch, Source, arrays_of, one_epoch, stream
+from .limits import check
 from .log import Record
 from .optimizers import Optimizer
 from .step import Step
@@ -43,7 +44,8 @@ class Trainer:
     `keep` stay), `best.safetensors` (parameters, and other states that validation reads, at its
     lowest loss) and `log.csv` lie. A fit goes on where the newest checkpoint stands, with exactly
     the losses that it would have had: nothing but steps after that checkpoint is lost, whenever
-    the process is killed.
+    the process is killed. The first checkpoint of a training begun anew (resume=False) takes the
+    place of those of later steps.
 
     find_nan: keeps all states of the step before (slow), and where the loss is not finite raises
     NotFinite with the step and the first tensor that was not.
@@ -83,6 +85,8 @@ class Trainer:
         read = set() if validation_loss is None else set(reachable([validation_loss.node]))
         self._read = [state for state in self._names if state.node in read]
         self._folder = None if folder is None else Checkpoints(folder, keep)
+        check("save_every", save_every, 1)
+        check("log_every", log_every, 1)
         self._every = save_every, log_every
         self._tensorboard, self._find_nan = tensorboard, find_nan
         self.step, self.best, self._waited = 0, math.inf, 0
@@ -115,18 +119,23 @@ class Trainer:
         """
         if validation is not None and self._check is None:
             raise InputError("validation needs Trainer(..., validation_loss=...)")
+        check("validate_every", validate_every, 1)
+        if patience is not None:
+            check("patience", patience, 1)
+        most = math.inf if patience is None else patience
         if resume and self.step == 0:
             self._resume()
         table = self._table()
         first = len(self.records)
         try:
             with Prefetch(stream(data, self._place)) as batches, Line(steps) as line:
-                for place, batch in batches if self.step < steps else ():
+                ended = self.step >= steps or self._waited >= most
+                for place, batch in () if ended else batches:
                     record = self._made(place, batch)
                     if validation is not None and self.step % validate_every == 0:
                         record = self._validated(record, validation)
                     self._keep(record, table, line)
-                    if self.step >= steps or (patience is not None and self._waited >= patience):
+                    if self.step >= steps or self._waited >= most:
                         break
             self.save()
         finally:
@@ -163,11 +172,11 @@ class Trainer:
         return Record(self.step, place[0], loss, seconds, items / seconds)
 
     def _feed(self, program: Executable, batch: Any) -> int:
-        """Sets the inputs; tokens, or else rows, of the first."""
+        """Sets the inputs; tokens, or else rows, of the first (1 where there is none)."""
         given = self._given(batch)
         for tensor, array in given:
             program[tensor] = array
-        first = given[0][1]
+        first = given[0][1] if given else np.zeros(())
         return first.size if first.dtype.kind in "iu" else len(first) if first.ndim else 1
 
     def _given(self, batch: Any) -> list[tuple[Tensor, np.ndarray]]:
@@ -217,11 +226,12 @@ class Trainer:
         if found is None or self._folder is None:
             return
         arrays, progress = found
-        missing = set(self._names.values()) ^ arrays.keys()
-        if missing:
+        fit = {name for state, name in self._names.items() if _fits(arrays.get(name), state)}
+        other = (arrays.keys() | self._names.values()) - fit
+        if other:
             raise InputError(
-                f"{self._folder.folder} holds another training: {sorted(missing)[0]!r} is "
-                "a state of one of them only; name another folder, or resume=False"
+                f"{self._folder.folder} holds another training: {min(other)!r} is a state of one "
+                "of them only, or of another shape or dtype; name another folder, or resume=False"
             )
         for state, name in self._names.items():
             self.program[state] = np.array(arrays[name])
@@ -270,12 +280,22 @@ class Trainer:
         return f"step {self.step}: the loss is {loss}, which NumPy does not repeat"
 
 
+def _fits(array: np.ndarray | None, state: Tensor) -> bool:
+    """Whether it has the state's dtype and shape, sizes that vary left out."""
+    if array is None or array.dtype != state.dtype.numpy or array.ndim != state.ndim:
+        return False
+    sizes = zip(array.shape, state.node.shape)
+    return all(size == wanted.constant for size, wanted in sizes if wanted.is_constant)
+
+
 def _names(states: Sequence[Tensor]) -> dict[Tensor, str]:
     names = {state: state.node.attribute.name for state in states}
-    counted = Counter(names.values())
+    counted = Counter([checkpoints.PROGRESS, *names.values()])
     for name, count in counted.items():
         if count > 1:
-            raise InputError(f"two states are called {name!r}: give them names of their own")
+            raise InputError(
+                f"a checkpoint would hold two entries {name!r}: give states names of their own"
+            )
     return names
 
 
