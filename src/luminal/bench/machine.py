@@ -26,6 +26,7 @@ WARM_SECONDS = 0.05
 LEAST_READ = 1 << 16  # bytes: less takes no time that could be measured
 QUIET = 0.05  # share of the processors' time that others may use
 BUSY = 0.25  # share of the busiest thread's time from which a thread counts as a worker
+IDLE = 0.01  # of the time: one that looks now and then whether there is work
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,8 @@ def pin_workers(run: Call, threads: int) -> bool:
     while time.perf_counter() < end:
         run()
     spent = {t: n - before.get(t, 0) for t, n in _busy_nanoseconds().items() if t != os.getpid()}
-    workers = sorted(t for t, n in spent.items() if n > BUSY * max(spent.values()))
+    least = max(BUSY * max(spent.values(), default=0), IDLE * 1e9 * WARM_SECONDS)
+    workers = sorted(t for t, n in spent.items() if n > least)
     cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if not threads - 1 <= len(workers) <= threads <= len(cpus) or not workers:
         return False
