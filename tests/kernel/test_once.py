@@ -36,7 +36,7 @@ from luminal import ops, train
 from luminal.backend.cpu.target import named
 from luminal.graph.dtype import bf16, f32
 from luminal.graph.index import Index
-from luminal.kernel.kernel import Guard, Kernel, Value
+from luminal.kernel.kernel import Guard, Kernel, Value, walk
 from luminal.kernel.show import program_text
 from luminal.lowering.lower import lower
 from luminal.scheduling import estimate, once, several
@@ -116,16 +116,37 @@ def strided_gradient(cx: luminal.Graph, dtype: str) -> luminal.Tensor:
     return train.vjp([y], [cx.tensor((2, 24, 4, 4), dtype)], [x])[0]
 
 
+def padded_by_a_number(cx: luminal.Graph, dtype: str) -> luminal.Tensor:
+    """Bytes whose zero is another number: what is outside counts."""
+    x, w = cx.tensor((2, 8, 7, 7), "u8"), cx.tensor((20, 8, 3, 3), "i8")
+    return ops.conv2d(x.pad([(0, 0), (0, 0), (1, 1), (1, 1)], 3).cast("i32"), w.cast("i32"))
+
+
+def reflected(cx: luminal.Graph, dtype: str) -> luminal.Tensor:
+    """Windows of sound that goes back at its ends: an index is a minimum of maxima."""
+    x, w = cx.tensor((3, 1, 40), dtype), cx.tensor((20, 1, 16), dtype)
+    return ops.conv1d(ops.pad(x, (6, 6), "reflect"), w, stride=4)
+
+
+def harmonics(cx: luminal.Graph, dtype: str) -> luminal.Tensor:
+    """Windows of channels that are one image, each moved by another number of columns."""
+    x, w = cx.tensor((1, 9, 30), dtype), cx.tensor((20, 3, 3, 5), dtype)
+    moved = [x.pad([(0, 0), (0, 0), (n, 4 - n)]) for n in (0, 1, 4)]
+    return ops.conv2d(ops.stack(moved, 1), w, padding=(1, 2))
+
+
 CASES: list[tuple[Any, str]] = [
     (product, "f32"), (product, "bf16"), (product, "i8"), (sized, "f32"),
     (columns, "bf16"), (columns, "i8"),
     (convolution, "f32"), (convolution, "bf16"), (weight_gradient, "f32"),
     (weight_gradient_of_maxima, "f32"), (strided_gradient, "f32"), (strided_convolution, "f32"),
+    (padded_by_a_number, "u8"), (reflected, "f32"), (harmonics, "f32"),
 ]  # fmt: skip
 
 
 OVER_IMAGES = (
     convolution, strided_convolution, weight_gradient, weight_gradient_of_maxima, strided_gradient,
+    padded_by_a_number, reflected, harmonics,
 )  # fmt: skip
 WINDOWS = [case for case in CASES if case[0] in OVER_IMAGES]
 DEEP: list[tuple[tuple[Any, str], tuple[int, ...], str]] = [
@@ -157,11 +178,16 @@ def test_what_is_made_once_changes_no_result(
         for v in products:
             if all(once._movable(kernel, v.factors[n]) for n in sides):
                 channels = v.over if way == "deep" else ("",)
-                forms: list[once.Form | None] = [partial(once._padded, last=a) for a in channels]
+                forms: list[once.Form | None] = [
+                    partial(once._joined, last=a, inside=inside)
+                    for a in channels for inside in (False, True)
+                ]  # fmt: skip
                 if way == "turned":
                     forms = [partial(once._turned, last=a, over=v.over) for a in v.axes]
                 forms = [None] if way == "spelled out" else forms
-                yield next(filter(None, (once._apart(kernel, v, sides, f) for f in forms)))
+                bodies = [once._narrow(side) for side in v.factors]
+                made = (once._apart(kernel, v, bodies, sides, form) for form in forms)
+                yield next(filter(None, made))
 
     monkeypatch.setattr(several, "_ways", ways)
     cx = luminal.Graph()
@@ -247,6 +273,22 @@ def test_windows_are_dear_where_each_place_is_on_a_line_of_its_own(
     (summed,) = (v for v in draft.found.values if v.reduction)
     factor = estimate._windowed(draft, summed)
     assert factor > 2 if dear else factor < 1.1
+
+
+def test_what_is_worked_out_for_each_element_is_made_once() -> None:
+    """Which of several moved images, and whether it has ended: windows of a whole one, with all of
+    them as channels, ask no more."""
+    cx = luminal.Graph()
+    x, w = cx.tensor((1, 96, 128)), cx.tensor((16, 8, 3, 15))
+    moved = [x.pad([(0, 0), (0, 0), (5 * n, 35 - 5 * n)]) for n in range(8)]
+    ops.conv2d(ops.stack(moved, 1), w, padding=(1, 7)).output()
+    rt = cx.compile(device="cpu", threads=1, cache=False, database=False)
+    (product,) = (v for made in rt.kernels for v in made.kernel.values if v.factors)
+    assert not any(isinstance(e, Guard) for e in walk(product.body))
+    image = np.random.default_rng(0).standard_normal((1, 96, 128)).astype(np.float32)
+    weight = np.random.default_rng(1).standard_normal((16, 8, 3, 15)).astype(np.float32)
+    want = cx.compile(device="reference")(image, weight)
+    np.testing.assert_allclose(rt(image, weight), want, rtol=1e-4, atol=1e-4)
 
 
 def test_places_of_several_images_are_brought_together() -> None:

@@ -256,11 +256,14 @@ def atom_index(atom: Atom) -> Index:
 
 def atom_names(atom: Atom) -> frozenset[str]:
     """The variables of an atom."""
-    if isinstance(atom, str):
-        return frozenset((atom,))
+    return frozenset((atom,)) if isinstance(atom, str) else names_of(atom_parts(atom))
+
+
+def atom_parts(atom: Floor | Extremum) -> tuple[Index, Index]:
+    """The two indices that an atom is made of."""
     if isinstance(atom, Floor):
-        return atom.numerator.names() | atom.divisor.names()
-    return atom.first.names() | atom.second.names()
+        return atom.numerator, atom.divisor
+    return atom.first, atom.second
 
 
 def names_of(indices: Iterable[Index]) -> frozenset[str]:

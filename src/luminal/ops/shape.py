@@ -216,7 +216,8 @@ def pad(x: Tensor, widths: Sequence[int], mode: str = "constant", value: Number 
         return x.pad(list(widths), value)
     pairs = list(zip(widths[::2], widths[1::2]))
     for d, (before, after) in enumerate(pairs, 1):
-        x = _pad_mode(x, x.ndim - d, before, after, mode)
+        if (before, after) != (0, 0):
+            x = _pad_mode(x, x.ndim - d, before, after, mode)
     return x
 
 

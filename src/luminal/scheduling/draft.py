@@ -11,11 +11,11 @@ from ..graph.index import Index
 from ..kernel.kernel import Kernel, Value
 from ..kernel.schedule import Layout, Path, Schedule
 from . import instructions
-from .facts import Facts
+from .facts import Facts, weight
+from .instructions import stages
 from .outline import Outline
-from .paths import Room, fitted, inner, narrowed
-from .score import stages
-from .solver import Solver
+from .paths import LEAST_LANES, Room, fitted, inner, narrowed
+from .solver import STORED_APART, Solver
 from .tile import Pair, Tile, packed
 
 LIGHT = 0.05  # part of all the work: the tiles of lighter values are no decision
@@ -111,7 +111,13 @@ class Draft:
         return dtype.bytes * prod(self.size[a] for a in axes)
 
     def storable(self, value: Value, lane: str) -> bool:
-        return value.store is None or self.facts.store_stride(value, lane) == 1
+        """With these lanes: they lie side by side, or no others would, and what is computed in them
+        counts for more than that each is stored alone."""
+        stride = self.facts.store_stride
+        if value.store is None or stride(value, lane) == 1:
+            return True
+        others = any(stride(value, a) == 1 and self.size[a] >= LEAST_LANES for a in value.axes)
+        return self.target.group == 1 and not others and weight(value.body) >= STORED_APART
 
     # ---- operands that an instruction reads in pairs
 

@@ -13,7 +13,7 @@ from ..kernel.domains import Ends
 from ..kernel.kernel import Value
 from ..kernel.program import LINE
 from .draft import Draft
-from .facts import Access, weight
+from .facts import Access, weight, worked_out
 from .instructions import STAGES
 
 SCATTERED, FAR = 2.0, 4.0  # cycles of an element apart from its neighbours, on the same set too
@@ -98,8 +98,9 @@ def _between(draft: Draft, v: Value, reader: Value) -> int:
 def _windowed(draft: Draft, v: Value) -> float:
     """What a product takes longer for reading windows of an image where they lie: more where their
     lines come again and again from beyond the first cache, or where they go through a floor, or ask
-    at run time which taps there are."""
-    factor = 1.0
+    at run time which taps there are; and what it works out for each element of an operand."""
+    worked = any(worked_out(draft.facts, side) for side in v.factors)
+    factor = CROWDED if worked else 1.0
     for x in draft.facts.accesses(v):
         if x.load and any(len(i.names()) > 1 for i in x.load.index):
             floors = any(i.floors for i in (*x.load.index, *x.conditions))

@@ -6,17 +6,18 @@ which is what multiply-and-add instructions compute.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from math import prod
 from typing import Any
 
 from ..graph.dtype import DType
-from ..graph.index import Index, atom_names
+from ..graph.index import Extremum, Index, atom_names
 from ..graph.scalars import SCALARS
 from ..kernel.kernel import (
     Apply,
+    Constant,
     Expression,
     Guard,
     Kernel,
@@ -284,6 +285,22 @@ def weight(expression: Expression) -> float:
     """Vector instructions of one point, roughly; equal parts count once."""
     seen = {e for e in walk(expression) if isinstance(e, Apply)}
     return sum(SCALARS[e.op].cost for e in seen)
+
+
+def worked_out(facts: Facts, expression: Expression) -> bool:
+    """For each of its elements it is worked out where it lies, by minima of what changes, or which
+    of several things it is. Padding with zeros only ends loops."""
+    for e in walk(expression):
+        if isinstance(e, Guard) and not (isinstance(e.other, Constant) and e.other.value == 0):
+            return True
+        if isinstance(e, Load) and any(_extrema(i, facts.size.keys()) for i in e.index):
+            return True
+    return False
+
+
+def _extrema(index: Index, axes: Collection[str]) -> bool:
+    atoms = (a for monomial, _ in index.terms for a in monomial)
+    return any(isinstance(a, Extremum) and not atom_names(a).isdisjoint(axes) for a in atoms)
 
 
 def guarded(

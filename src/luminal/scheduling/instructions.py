@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from ..graph.index import Index, names_of
 from ..kernel.kernel import Apply, Expression, Load, Read, Value, walk
 from ..kernel.narrow import operands
-from ..kernel.target import MatrixInstruction
+from ..kernel.target import MatrixInstruction, Target
 from .facts import Facts
 from .tile import Pair
 
-STAGES = 4  # turns of a loop, at least, whose operands are copied ahead
+STAGES, MOST = 4, 6  # turns of a loop, at least and at most, whose operands are copied ahead
+ALONE = 128  # threads of which no two share a scheduler
 
 
 def pair(facts: Facts, value: Value) -> Pair | None:
@@ -164,3 +165,11 @@ def _in_rows(facts: Facts, e: Load, axis: str) -> bool:
         row, above = buffer.shape[-1], names_of(e.index[:-1])
         return row.is_constant and row.constant * e.dtype.bytes % 16 == 0 and axis not in above
     return facts.access(e).packable
+
+
+def stages(target: Target, instruction: MatrixInstruction, tile: int) -> int:
+    """Turns of a loop for whose operands, so many bytes in each, there is room: for two units that
+    multiply while the other one waits, if that is enough."""
+    whole, half = (target.staging // n // max(1, tile) for n in (1, 2))
+    alone = instruction.late or instruction.threads > ALONE or half < instruction.stages
+    return min(MOST, whole if alone else half)

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple
 
+from ..graph.dtype import DType
 from ..graph.scalars import SCALARS
-from ..kernel.kernel import Apply, Value, walk
+from ..kernel.kernel import Apply, Load, Value, walk
 from .facts import Access, Facts
 
 CAST = 1.0  # operations that a cast costs: a narrow number is spread out, and moved or converted
 
-Work: TypeAlias = tuple[float, frozenset[str], bool]  # cost, axes, whether it is a cast
+class Work(NamedTuple):
+    """Operations on each point of some axes. cast: of a number of which dtype, if it is one.
+    constant: of what is known before a run."""
+
+    cost: float
+    axes: frozenset[str]
+    cast: DType | None = None
+    constant: bool = False
 
 
 @dataclass(frozen=True)
@@ -32,17 +40,22 @@ def operations(facts: Facts, group: list[Value]) -> list[Work]:
     """The operations of a group, equal ones once and those over the same axes together; the
     product under a sum is part of its fma."""
     seen: dict[Apply, None] = {}
-    costs: dict[tuple[frozenset[str], bool], float] = {}
+    costs: dict[Work, float] = {}
 
-    def charge(cost: float, axes: frozenset[str], cast: bool) -> None:
-        costs[axes, cast] = costs.get((axes, cast), 0.0) + cost
+    def charge(cost: float, like: Work) -> None:
+        costs[like] = costs.get(like, 0.0) + cost
 
     for v in group:
         skipped = v.body if v.factors else None
         if v.reduction is not None:
-            charge(1.0, frozenset(v.points), False)
+            charge(1.0, Work(0.0, frozenset(v.points)))
         seen.update({e: None for e in walk(v.body) if isinstance(e, Apply) and e is not skipped})
     for e in seen:
-        cast = e.op == "cast"
-        charge(CAST if cast else SCALARS[e.op].cost, facts.axes_of(e), cast)
-    return [(cost, axes, cast) for (axes, cast), cost in costs.items()]
+        axes = facts.axes_of(e)
+        if e.op == "cast":
+            given = [facts.buffers[x.buffer] for x in walk(e) if isinstance(x, Load)]
+            fixed = bool(given) and all(b.constant for b in given)
+            charge(CAST, Work(0.0, axes, e.args[0].dtype, fixed))
+        else:
+            charge(SCALARS[e.op].cost, Work(0.0, axes))
+    return [like._replace(cost=cost) for like, cost in costs.items()]

@@ -17,7 +17,7 @@ from itertools import combinations
 from math import inf, prod
 from typing import TypeAlias
 
-from ..graph.index import Index
+from ..graph.index import Atom, Index, atom_index, atom_names, atom_parts, names_of
 from ..kernel.domains import derive_domains
 from ..kernel.kernel import (
     Apply,
@@ -34,7 +34,7 @@ from ..kernel.kernel import (
     indices,
     walk,
 )
-from ..kernel.merge import merge_axes
+from ..kernel.merge import merge_axes, reindexed
 from .divide import trimmed
 
 NAME = "once"  # how the buffers of this module are called
@@ -46,18 +46,23 @@ Form: TypeAlias = Callable[[Kernel, Expression, str], Made | None]
 
 
 def operands_before(
-    kernel: Kernel, value: Value, together: Sequence[str] = (), rows: Sequence[str] = ()
-) -> Iterator[list[Kernel]]:
+    kernel: Kernel, value: Value, taken: Sequence[Expression] = (),
+    together: Sequence[str] = (), rows: Sequence[str] = (),
+) -> Iterator[list[Kernel]]:  # fmt: skip
     """Kernels in the place of one: some that make operands of a product, and the one that reads
-    them, last. What they write are buffers that it has as constants: of a free layout. together:
-    reduced axes whose neighbours would serve an instruction if they lay side by side. rows: axes
-    whose neighbours in an image would be on one line."""
+    them, last. What they write are buffers that it has as constants: of a free layout. taken: the
+    factors as an instruction multiplies them, where it does. together: reduced axes whose
+    neighbours would serve an instruction if they lay side by side. rows: axes whose neighbours in
+    an image would be on one line."""
     free = [n for n, side in enumerate(value.factors) if _movable(kernel, side)]
     some = [sides for count in (1, 2) for sides in combinations(free, count)]
-    yield from filter(None, (_apart(kernel, value, sides, None) for sides in some))
-    forms = [partial(_padded, last=last) for last in ("", *together)]
+    sides = [_narrow(side) for side in value.factors]
+    yield from filter(None, (_apart(kernel, value, sides, each, None) for each in some))
+    forms = [partial(_joined, last=last, inside=inside)
+             for last in ("", *together) for inside in (False, True)]  # fmt: skip
     forms += [partial(_turned, last=last, over=value.over) for last in rows]
-    yield from filter(None, (_apart(kernel, value, some[-1], form) for form in forms if some))
+    for made in [sides, taken] if taken and some else [sides] if some else []:
+        yield from filter(None, (_apart(kernel, value, made, some[-1], form) for form in forms))
 
 
 def movable(kernel: Kernel, value: Value) -> bool:
@@ -73,12 +78,16 @@ def _movable(kernel: Kernel, side: Expression) -> bool:
     return alone and any(not b.name.startswith(NAME) for b in given)
 
 
-def _apart(kernel: Kernel, value: Value, sides: Sequence[int], form: Form | None) -> list[Kernel]:
-    """A kernel for each of the operands, and the one that reads them. form: windows are not spelled
-    out, but what they look at is copied so; nothing where none of them are windows."""
+def _apart(
+    kernel: Kernel, value: Value, bodies: Sequence[Expression], sides: Sequence[int],
+    form: Form | None,
+) -> list[Kernel]:  # fmt: skip
+    """A kernel for each of some operands, and the one that reads them. bodies: of both, without
+    what the reader widens. form: windows are not spelled out, but what they look at is copied so;
+    nothing where none of them are windows."""
     args, buffers, makers = list(value.factors), list(kernel.buffers), list[Kernel]()
     for n in sides:
-        body, name = _narrow(args[n]), f"{NAME}{kernel.name}_{value.name}_{'ab'[n]}"
+        body, name = bodies[n], f"{NAME}{kernel.name}_{value.name}_{'ab'[n]}"
         windows = form(kernel, body, name) if form else None
         spelled = _spelled(kernel, value, body)
         if windows and not _fewer(windows, spelled):
@@ -109,46 +118,66 @@ def _spelled(kernel: Kernel, value: Value, body: Expression) -> Made:
     return axes, body, tuple(map(Index.of, axes)), _asked(kernel, body)
 
 
-def _padded(kernel: Kernel, body: Expression, name: str, last: str) -> Made | None:
-    """An image with its padding, if the operand is windows of such a one, or of what is made of
-    each of its elements, and nothing else; its last dimension the one that the axis `last` walks.
-    Which taps of a window there are, as of strides backwards, the reader asks."""
-    guards = [e for e in walk(body) if isinstance(e, Guard)]
-    if len(guards) > 1 or not (guards or last) or any(isinstance(e, Read) for e in walk(body)):
+def _joined(kernel: Kernel, body: Expression, name: str, last: str, inside: bool) -> Made | None:
+    """What windows look at, once for each place, with its padding and what is chosen or computed
+    there. A sum by which alone the operand knows several axes becomes one axis: the index of an
+    image as it stands, or a sum inside of its floors and extrema. Its last dimension is that of
+    memory, or what the axis `last` walks. Which taps of a window there are, as of strides
+    backwards, the reader asks."""
+    left, places, space = _asked(kernel, body), dict[str, Index](), kernel.space()
+    if isinstance(body, Guard):
+        body = replace(body, conditions=tuple(c for c in body.conditions if c not in left))
+    while found := next(_sums(kernel, body, inside), None):
+        low, high = space.bounds(found)
+        spare = next((m[0] for m, c in found.terms if abs(c) == 1), None)
+        if high - low == inf or spare is None:
+            return None
+        axis = f"{name}_{len(places)}"
+        places[axis] = found - int(low)
+        rest = (Index.of(axis) - places[axis]) * dict(found.terms)[(spare,)]
+        body = _moved(body, spare, atom_index(spare) + rest)
+        if not found.names().isdisjoint(names_of(_given(body))):
+            return None  # it also knows one of them alone
+    given = _given(body)  # loads come first
+    lies = [n for i in given for n in sorted(i.names())]
+    at = {a: places.get(a, Index.of(a)) for a in (*kernel.axes, *places) if a in lies}
+    load = {n for e in walk(body) if isinstance(e, Load) for i in e.index for n in i.names()}
+    order = sorted(at, key=lambda a: lies.index(a) if a in load else -1)
+    if last in order[:-1]:
+        order = [a for a in order if a != last] + [last]
+    elif last or not places:
         return None
-    ended = guards[0] if guards else Guard((), body, Constant(0, body.dtype))
-    if any(isinstance(e, Load) or any(indices(e)) for e in walk(ended.other)):
-        return None  # where the image ends, another one begins
-    load = _only_load(e for e in walk(body) if e is not ended)
-    if load is None or load not in walk(ended.body):
-        return None
-    space, ends = kernel.space(), _ends(kernel, load)
-    inside = {c for both in ends for c in both}
-    bounds = [space.bounds(i) for i in load.index]
-    left = _asked(kernel, body)
-    known = all(abs(b) < inf for two in bounds for b in two)
-    if not (known and inside.union(left).issuperset(ended.conditions)):
-        return None
-    axes = {f"{name}_{d}": Index.of(int(high - low) + 1) for d, (low, high) in enumerate(bounds)}
-    here = tuple(Index.of(a) + int(low) for a, (low, _) in zip(axes, bounds))
-    there = replace(load, index=here)
-    conditions = tuple(
-        c for new, old in zip(_ends(kernel, there), ends)
-        for c, end in zip(new, old) if end in ended.conditions
-    )  # fmt: skip
-    moved = Rewriter(lambda e: there if e == load else e)
-    inner = moved.expression(ended.body)
-    inner = Guard(conditions, inner, ended.other) if conditions else inner
-    copied = Rewriter(lambda e: inner if e == ended else e).expression(body) if guards else inner
-    index = tuple(i - int(low) for i, (low, _) in zip(load.index, bounds))
-    if not last:
-        return axes, copied, index, left
-    if Index.of(last) not in index[:-1]:
-        return None
-    order = sorted(range(len(index)), key=lambda d: index[d] == Index.of(last))
-    names = list(axes)
-    turned = {names[d]: axes[names[d]] for d in order}
-    return turned, copied, tuple(index[d] for d in order), left
+    axes = {a: kernel.axes.get(a) or Index.of(int(space.bounds(at[a])[1]) + 1) for a in order}
+    return axes, body, tuple(at[a] for a in order), left
+
+
+def _given(body: Expression) -> list[Index]:
+    """All indices of an operand, those of its loads first."""
+    parts = sorted(walk(body), key=lambda e: not isinstance(e, Load))
+    return [i for e in parts for i in indices(e)]
+
+
+def _sums(kernel: Kernel, body: Expression, inside: bool) -> Iterator[Index]:
+    """The sums in which an operand knows several axes."""
+    given, axes = _given(body), kernel.axes.keys()
+    for i in given:  # also of what is added on the way
+        alone = {m[0]: c for m, c in i.terms if len(m) == 1 and atom_names(m[0]) <= axes}
+        atoms = [a for a in alone if inside and not isinstance(a, str)]
+        given += [x for a in atoms for x in atom_parts(a)]
+        found = Index.build({(a,): c for a, c in alone.items() if a not in atoms})
+        if len(found.names()) > 1:
+            yield found
+
+
+def _moved(body: Expression, atom: Atom, there: Index) -> Expression:
+    """The operand with an index in the place of an atom."""
+
+    def moved(i: Index) -> Index:
+        if isinstance(atom, str):
+            return i.substitute({atom: there})
+        return i.rebuilt(lambda a: there if a == atom else atom_index(a))
+
+    return reindexed(moved, lambda e: replace(e, index=tuple(map(moved, e.index)))).expression(body)
 
 
 def _turned(

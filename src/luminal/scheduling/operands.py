@@ -16,7 +16,7 @@ from . import instructions
 from .facts import Facts, weight
 from .frames_matrices import kept_factors
 from .outline import Outline
-from .score import AGAIN
+from .score import AGAIN, SPREAD
 from .solver import Solver
 from .tile import Tile
 
@@ -126,6 +126,8 @@ def _worth(found: Outline, arg: Expression, axes: frozenset[str], value: Value, 
     if free:  # whole vectors of a panel are unpacked as they are loaded, for all rows
         return work >= (UNPACKED if tile.pair else 1.0) and again >= AGAIN
     once = 1.0 if tile.lane in axes else 1 / tile.width  # by itself it is computed in lanes
+    if tile.pair and tile.lane not in axes:
+        work *= SPREAD
     return work >= 0.5 and work * (again - once) >= 0.5 * (AGAIN - 1)
 
 

@@ -7,28 +7,20 @@ from __future__ import annotations
 from math import inf, prod
 
 from ..kernel.program import LINE
-from ..kernel.target import MatrixInstruction, Target
+from ..kernel.target import MatrixInstruction
 from .facts import Access, round_up
+from .instructions import ALONE, stages
 from .job import Job
 from .tile import Pair, Tile
 
+SPREAD = 2.5  # casts of a vector that one of a number which all lanes take costs
 COPIED = 6.0  # cycles to copy a vector into a better layout, whenever it is copied
 WINDOW = 16  # positions of a window that are written out
-ALONE = 128  # threads of which no two share a scheduler
 SUMS = 128  # registers of a thread for sums, where operands take none
-STAGES = 6  # turns of a loop whose operands are copied ahead, at most
 DIRECT = 3.5  # times a load of parts of matrices takes: eight rows, and few are on their way
 FARTHER = 2.0  # times a byte of the third cache costs one of the second
 MEETING = 100.0  # cycles of a turn in which a warp that meets others multiplies nothing
 AGAIN = 8  # loads of an element that make up for a copy
-
-
-def stages(target: Target, instruction: MatrixInstruction, tile: int) -> int:
-    """Turns of a loop for whose operands, so many bytes in each, there is room: for two units that
-    multiply while the other one waits, if that is enough."""
-    whole, half = (target.staging // n // max(1, tile) for n in (1, 2))
-    alone = instruction.late or instruction.threads > ALONE or half < instruction.stages
-    return min(STAGES, whole if alone else half)
 
 
 class Score:
@@ -48,10 +40,9 @@ class Score:
         self.collapsed = pair[0].collapse if pair and not job.facts.rescales else 1
         self.points = float((pair[0].collapse if pair else 1) * prod(sizes.values()))
         self.loads, self.repeated, self.traffic, self.waits = 0.0, 0.0, 0.0, 0.0
-        self.held, self.live = 0.0, 0
+        self.held, self.live, self.across = 0.0, 0, ""
         self.warps = pair[0].threads // self.target.group if rows and pair else 1
         self.copied: list[Access] = []
-        self.across = ""
 
     def tile(self, most: float = inf) -> Tile | None:
         """The tile with its cost; None if its registers or cache ways do not suffice, or if its
@@ -59,7 +50,7 @@ class Score:
         instruction = self.pair[0] if self.rows and self.pair else None
         accumulators = self._vectors(self.kept) * len(self.job.group) if self.reduces else 0.0
         partial = self._partial(accumulators)
-        work, share = self._arithmetic(), self._waste() / self.points
+        work, share = self._arithmetic(casts=not self.pair), self._waste() / self.points
         steps = self._busy(work, accumulators, partial)
         if steps * share > most:
             return None
@@ -164,7 +155,7 @@ class Score:
             return
         if self.lane not in x.axes:
             lines = self._lines(x)
-            if lines and self._may_copy(x) and self._reuse(x) >= AGAIN:
+            if lines and self._may_copy(x) and self._reuse(x.axes) >= AGAIN:
                 self._copy(x)
             else:
                 self.waits += self._cold(x)
@@ -227,7 +218,7 @@ class Score:
         if plain and other and self.span[other[0]] >= self.width:
             self.across = other[0]
             return costs.transposed
-        reuse = self._reuse(x)
+        reuse = self._reuse(x.axes)
         if may_copy and reuse >= AGAIN:
             self._copy(x)
             return 1 + costs.gather / 2 * self.collapsed / reuse
@@ -241,7 +232,7 @@ class Score:
 
     def _copy(self, x: Access) -> None:
         self.copied.append(x)
-        self.waits += COPIED * self._vectors(x.axes) / self._reuse(x)
+        self.waits += COPIED * self._vectors(x.axes) / self._reuse(x.axes)
 
     def _cold(self, x: Access) -> float:
         """Cycles of waiting for memory in a step of the tile, where each reduced step lands on
@@ -304,9 +295,9 @@ class Score:
             distinct /= max(1.0, *joined) if joined else 1.0
         return distinct / loaded if distinct * x.dtype.bytes <= self.target.l1 // 2 else 1.0
 
-    def _reuse(self, x: Access) -> int:
-        """How often an element is loaded again by later tiles of the same value."""
-        return prod(-(-self.span[a] // self.sizes.get(a, 1)) for a in self.kept - x.axes)
+    def _reuse(self, axes: frozenset[str]) -> int:
+        """How often what has these axes is taken by the tiles of the same value."""
+        return prod(-(-self.span[a] // self.sizes.get(a, 1)) for a in self.kept - axes)
 
     def _scattered(self, x: Access) -> bool:
         """Contiguous in the lanes, but the reduced steps land on many pages, or on few sets of the
@@ -315,7 +306,7 @@ class Score:
             self.span[a] >= 64 and self._crowded(x.stride(a) * x.dtype.bytes, self.span[a])
             for a in x.axes & self.over
         )
-        return far and self._reuse(x) >= AGAIN
+        return far and self._reuse(x.axes) >= AGAIN
 
     def _crowded(self, step: int, count: int) -> bool:
         """Lines this many bytes apart are each on a page of their own, or drive each other out."""
@@ -345,17 +336,27 @@ class Score:
             return max(self.held, self.live) + max(rows, default=0) + scratch
         return min(max(self.held, self.live), 4) + scratch
 
-    def _arithmetic(self) -> float:
-        """Vector operations of one step of the tile."""
-        casts = self.pair is None  # the instruction widens its operands itself
-        work = ((cost, axes) for cost, axes, is_cast in self.job.work if casts or not is_cast)
-        return sum(cost * self._vectors(axes) for cost, axes in work)
+    def _arithmetic(self, casts: bool) -> float:
+        """Vector operations of one step of the tile, with casts or without them."""
+        return sum(w.cost * self._vectors(w.axes) for w in self.job.work if casts or not w.cast)
+
+    def _widening(self, instruction: MatrixInstruction) -> float:
+        """Casts of a step to what an instruction of lanes takes; it widens that itself. What all
+        lanes multiply is moved and spread out besides, and made once where tiles take it again."""
+        total, taken = 0.0, (None, instruction.first, instruction.second)
+        for each in self.job.work if not self.rows else ():
+            if each.cast not in taken:
+                again = 1 if each.constant else self._reuse(each.axes)
+                spread = 1.0 if self.lane in each.axes else SPREAD / again
+                total += each.cost * self._vectors(each.axes) * spread
+        return total
 
     def _busy(self, work: float, accumulators: float, partial: int) -> float:
         """Cycles of a step by its arithmetic: rate, and latency of what depends on each other."""
         steps = work / self.target.fma_ports
         if self.pair:  # narrow instructions have a rate of their own on some machines
-            steps = max(steps, accumulators * self.pair[0].cycles / self.target.fma_ports)
+            busy = accumulators * self.pair[0].cycles + self._widening(self.pair[0])
+            steps = max(steps, busy / self.target.fma_ports)
         if self.reduces:
             chains = accumulators * partial
             steps = max(steps, self.target.latency * min(1.0, chains) / max(1, partial))
@@ -396,5 +397,4 @@ class Score:
         return max(1.0, wanted / (self._units() * self.warps * self.deep[1]))
 
     def _units(self) -> int:
-        size = self.job.facts.size
-        return prod(-(-size[a] // self.sizes.get(a, 1)) for a in self.kept)
+        return prod(-(-self.job.facts.size[a] // self.sizes.get(a, 1)) for a in self.kept)

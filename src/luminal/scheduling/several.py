@@ -11,10 +11,11 @@ The cheapest way is taken, and each of its kernels is looked at again. One estim
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from math import inf, prod
 
 from ..errors import Illegal
-from ..kernel.kernel import Buffer, Kernel, Value
+from ..kernel.kernel import Apply, Buffer, Expression, Kernel, Load, Value, walk
 from ..kernel.merge import images_as_rows
 from ..kernel.schedule import Layout
 from ..kernel.target import Target
@@ -24,6 +25,7 @@ from .default import drawn
 from .divide import apart
 from .draft import Draft
 from .estimate import again, estimate, kept_bytes, late
+from .facts import Facts, worked_out
 from .laid_out import laid_out, makers_apart
 from .once import movable, operands_before
 
@@ -99,18 +101,29 @@ def _taken(draft: Draft) -> float:
 def _ways(kernel: Kernel, draft: Draft, products: Sequence[Value]) -> Iterator[Sequence[Kernel]]:
     threads, tile = draft.target.group > 1, draft.found.tile
     across = tile and tile.reduced and not (tile.rows or draft.found.streams)
-    made = across if threads else draft.operands  # lanes along a sum; each unit makes some itself
+    made = across or (draft.operands and not threads)  # lanes along a sum; units make them
     facts, alone = draft.facts, threads or draft.found.streams
     for value in products:
         together = [] if alone else instructions.unpaired(facts, value)
-        if made or together:
-            yield from operands_before(kernel, value, together, () if threads else value.axes)
+        pair = None if threads else instructions.pair(facts, value)
+        taken = (instructions.either(facts, value, pair[0]) if pair else None) or ()
+        dear = any(map(partial(_dear, facts), value.factors, taken or value.factors))
+        if made or together or dear:
+            rows = () if threads else value.axes
+            yield from operands_before(kernel, value, taken, together, rows)
     pairs = (instructions.pair(draft.facts, v) for v in draft.found.group)
     if threads and any(each and each[0].rows > 1 for each in pairs):
         merged = images_as_rows(kernel)
         yield from [[merged]] * (merged.axes != kernel.axes)
     if threads or _walked_badly(draft):
         yield from _behind_sums(kernel)
+
+
+def _dear(facts: Facts, side: Expression, taken: Expression) -> bool:
+    """It is worked out for each element of a window what it is, or it is widened there."""
+    loads = (e for e in walk(side) if isinstance(e, Load))
+    windows = any(len(i.names()) > 1 for e in loads for i in e.index)
+    return worked_out(facts, side) or (windows and isinstance(taken, Apply) and taken.op == "cast")
 
 
 def _walked_badly(draft: Draft) -> bool:

@@ -147,12 +147,12 @@ class Solver:
 
     def _stored(self, value: Value, tile: Tile) -> float:
         """Cycles of a point for results that lie apart in memory along the lanes: one by one where
-        the tile has no axis along which they are neighbours."""
+        the tile has no axis along which they are neighbours, and other lanes would have."""
         if tile.pair is None or tile.reduced or self.facts.rescales or self.target.group > 1:
             return 0.0
-        rows = [a for a, n in tile.sizes.items() if n > 1 and self.span[a] >= self.lanes]
+        near = [a for a in value.axes if self.span[a] >= self.lanes and self._storable(a)]
         stored = any(v.store and tile.lane in v.axes for v in self.facts.values)
-        if not stored or any(map(self._storable, (tile.lane, *rows))):
+        if not (stored and near) or any(a == tile.lane or tile.size(a) > 1 for a in near):
             return 0.0
         return STORED_APART / prod(self.span[a] for a in value.over)
 

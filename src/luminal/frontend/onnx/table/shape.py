@@ -215,17 +215,13 @@ def _bordered(x: Tensor, d: int, before: Any, after: Any, mode: str) -> Tensor:
         x = x.narrow(d, max(-before, 0), size)
         before, after = max(before, 0), max(after, 0)
     n = extent(x, d)
-    at = Index.of(f"i{d}") - before
-    if mode == "replicate":
-        at = at.maximum(0).minimum(n - 1)
-    elif mode == "circular":
-        at = at % n
-    else:
-        round_trip = ((n - 1) * 2).maximum(1)
-        at = at % round_trip
-        at = at.minimum(round_trip - at)
+    left = [n - 1 - width for width in (before, after)]
+    if mode != "reflect" or all(i.is_constant and i.constant >= 0 for i in left):
+        return ops.pad(x, [0, 0] * (x.ndim - 1 - d) + [before, after], mode)
+    round_trip = ((n - 1) * 2).maximum(1)
+    at = (Index.of(f"i{d}") - before) % round_trip
     index = [Index.of(f"i{k}") for k in range(x.ndim)]
-    index[d] = at
+    index[d] = at.minimum(round_trip - at)
     return x.read([*x.shape[:d], n + before + after, *x.shape[d + 1 :]], index)
 
 
