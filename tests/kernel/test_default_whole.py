@@ -8,7 +8,20 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from default_cases import buffer, cast, const, kernel, load, mul, op, read, store, total, value
+from default_cases import (
+    add,
+    buffer,
+    cast,
+    const,
+    kernel,
+    load,
+    mul,
+    op,
+    read,
+    store,
+    total,
+    value,
+)  # fmt: skip
 from test_default import assert_right
 
 from luminal.backend import cpu
@@ -129,6 +142,20 @@ def test_a_sum_apart_from_the_products_collapses_no_pairs():
     both = op("add", read("acc"), cast(read("whole", i32), f32))
     case = replace(plain, values=(dot, acc, alone, replace(out, body=both)))
     for name in ("avx2", "vnni", "dotprod"):
+        assert_right(case, {}, named(name))
+
+
+def test_much_is_computed_in_lanes_although_each_result_is_stored_alone():
+    """Two phases of a transposed convolution: channels are lanes, two apart in memory."""
+    product = mul(load("X", "y", "c"), load("W", "o", "p", "c"))
+    acc = value("acc", "pyo", product, total("c"))
+    out = op("recip", add(op("exp2", read("acc")), const(1.0)))
+    kept = value("out", "yop", out, store=store("Y", *"yop"))
+    buffers = [buffer("X", 64, 24), buffer("W", 24, 2, 24, constant=True), buffer("Y", 64, 24, 2)]
+    case = kernel("woven", buffers, {"y": 64, "o": 24, "p": 2, "c": 24}, [acc, kept])
+    for name in ("avx2", "avx512"):
+        _, schedule = scheduled(case, named(name))
+        assert any(loop.kind == "vector" for loop in schedule.paths["out"])
         assert_right(case, {}, named(name))
 
 

@@ -34,7 +34,7 @@ from test_default import assert_right
 import luminal
 from luminal import ops, train
 from luminal.backend.cpu.target import named
-from luminal.graph.dtype import bf16, f32
+from luminal.graph.dtype import bf16, f32, i8, i32, u8
 from luminal.graph.index import Index
 from luminal.kernel.kernel import Guard, Kernel, Value, walk
 from luminal.kernel.show import program_text
@@ -268,7 +268,7 @@ def test_windows_are_dear_where_each_place_is_on_a_line_of_its_own(
     """A tile takes a row of places of one image, or the same place of several images."""
     kernel = changing(channels, wide)
     (summed,) = (v for v in kernel.values if v.reduction)
-    _, (_, reader), *_ = once.operands_before(kernel, summed)
+    _, (_, reader), *_ = once.operands_before(kernel, summed, summed.factors)
     draft = drafted(reader, TARGET)
     (summed,) = (v for v in draft.found.values if v.reduction)
     factor = estimate._windowed(draft, summed)
@@ -291,12 +291,31 @@ def test_what_is_worked_out_for_each_element_is_made_once() -> None:
     np.testing.assert_allclose(rt(image, weight), want, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("name, dtype", [("avx2", "i16"), ("vnni", None)])
+def test_an_image_is_widened_once_where_an_instruction_takes_it_wider(
+    name: str, dtype: str | None
+) -> None:
+    """AVX2 multiplies no bytes of any size: each would be moved, widened and spread out for all
+    lanes in the inner loop. VNNI reads them as they lie."""
+    y, x = Index.of("y") + "r" - 1, Index.of("x") + "s" - 1
+    inside = (y, 39 - y, x, 39 - x)
+    image = Guard(inside, load("X", y, x, "c", dtype=u8), const(0, u8))
+    acc = value("acc", "yxo", mul(cast(image, i32), cast(load("W", *"ocrs", dtype=i8), i32)),
+                total("crs"), store=store("Y", *"yxo"))  # fmt: skip
+    weights = buffer("W", 64, 64, 3, 3, dtype=i8, constant=True)
+    given = [buffer("X", 40, 40, 64, dtype=u8), weights, buffer("Y", 40, 40, 64, dtype=i32)]
+    axes = {"y": 40, "x": 40, "o": 64, "c": 64, "r": 3, "s": 3}
+    kernel = prepare(cases.kernel("image", given, axes, [acc]), named(name))[0]
+    made = [b for b in several.several(kernel, named(name))[-1].buffers if b.name.startswith(NAME)]
+    assert [(b.dtype.name, b.shape) for b in made] == ([(dtype, (42, 42, 64))] if dtype else [])
+
+
 def test_places_of_several_images_are_brought_together() -> None:
     """Copied so that a tile finds the same place of all images on one line, and ends at padding:
     10 of 12 taps of each row and column of 4 x 4 are there."""
     kernel = changing(512, 4)
     (summed,) = (v for v in kernel.values if v.reduction)
-    *_, (turned, _, reader) = once.operands_before(kernel, summed, rows=summed.axes)
+    *_, (turned, _, reader) = once.operands_before(kernel, summed, summed.factors, rows=summed.axes)
     assert [*map(int, turned.buffer(turned.outputs[0]).shape)][-1] == 16
     draft = drafted(reader, TARGET)
     (summed,) = (v for v in draft.found.values if v.reduction)

@@ -3,7 +3,7 @@ matrices: which of them a sum of products can take, and along which axis."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..graph.index import Index, names_of
 from ..kernel.kernel import Apply, Expression, Load, Read, Value, walk
@@ -23,6 +23,14 @@ def pair(facts: Facts, value: Value) -> Pair | None:
                  if _along(facts, value, i, axis))  # fmt: skip
         facts.pairs[value.name] = next(found, None)
     return facts.pairs[value.name]
+
+
+def multiplied(facts: Facts, value: Value) -> Sequence[Expression]:
+    """The factors as an instruction of lanes takes them, that which finds neighbours together
+    before others; as they are where there is none."""
+    found = pair(facts, value)
+    first = [found[0]] if found else [i for i in _multiplying(facts, value) if i.rows == 1]
+    return (either(facts, value, first[0]) if first else None) or value.factors
 
 
 def unpaired(facts: Facts, value: Value) -> list[str]:

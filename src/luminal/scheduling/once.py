@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import combinations
+from itertools import combinations, product
 from math import inf, prod
 from typing import TypeAlias
 
@@ -46,23 +46,23 @@ Form: TypeAlias = Callable[[Kernel, Expression, str], Made | None]
 
 
 def operands_before(
-    kernel: Kernel, value: Value, taken: Sequence[Expression] = (),
-    together: Sequence[str] = (), rows: Sequence[str] = (),
+    kernel: Kernel, value: Value, taken: Sequence[Expression], together: Sequence[str] = (),
+    rows: Sequence[str] = (),
 ) -> Iterator[list[Kernel]]:  # fmt: skip
     """Kernels in the place of one: some that make operands of a product, and the one that reads
     them, last. What they write are buffers that it has as constants: of a free layout. taken: the
-    factors as an instruction multiplies them, where it does. together: reduced axes whose
-    neighbours would serve an instruction if they lay side by side. rows: axes whose neighbours in
-    an image would be on one line."""
+    factors as an instruction multiplies them. together: reduced axes whose neighbours would serve
+    it if they lay side by side. rows: axes whose neighbours in an image would be on one line."""
     free = [n for n, side in enumerate(value.factors) if _movable(kernel, side)]
     some = [sides for count in (1, 2) for sides in combinations(free, count)]
-    sides = [_narrow(side) for side in value.factors]
+    sides = tuple(map(_narrow, value.factors))
     yield from filter(None, (_apart(kernel, value, sides, each, None) for each in some))
     forms = [partial(_joined, last=last, inside=inside)
              for last in ("", *together) for inside in (False, True)]  # fmt: skip
     forms += [partial(_turned, last=last, over=value.over) for last in rows]
-    for made in [sides, taken] if taken and some else [sides] if some else []:
-        yield from filter(None, (_apart(kernel, value, made, some[-1], form) for form in forms))
+    bodies = dict.fromkeys((sides, tuple(taken))) if some else ()
+    each = (_apart(kernel, value, made, some[-1], form) for made, form in product(bodies, forms))
+    yield from filter(None, each)
 
 
 def movable(kernel: Kernel, value: Value) -> bool:

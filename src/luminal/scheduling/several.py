@@ -105,9 +105,8 @@ def _ways(kernel: Kernel, draft: Draft, products: Sequence[Value]) -> Iterator[S
     facts, alone = draft.facts, threads or draft.found.streams
     for value in products:
         together = [] if alone else instructions.unpaired(facts, value)
-        pair = None if threads else instructions.pair(facts, value)
-        taken = (instructions.either(facts, value, pair[0]) if pair else None) or ()
-        dear = any(map(partial(_dear, facts), value.factors, taken or value.factors))
+        taken = value.factors if threads else instructions.multiplied(facts, value)
+        dear = any(map(partial(_dear, facts), value.factors, taken))
         if made or together or dear:
             rows = () if threads else value.axes
             yield from operands_before(kernel, value, taken, together, rows)
