@@ -1,4 +1,4 @@
-"""Properties that are computed once."""
+"""What is computed once."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar, overload
 
 T = TypeVar("T")
+Key = TypeVar("Key")
+Made = TypeVar("Made")
 
 
 class computed_once(Generic[T]):
@@ -27,3 +29,12 @@ class computed_once(Generic[T]):
             return self
         found = instance.__dict__[self._name] = self._compute(instance)
         return found
+
+
+def remembered(known: dict[Key, Made], key: Key, make: Callable[[], Made], most: int) -> Made:
+    """What was made for a key, which is the youngest now; beyond so many the oldest goes."""
+    found = known.pop(key) if key in known else make()
+    known[key] = found
+    if len(known) > most:
+        del known[next(iter(known))]
+    return found

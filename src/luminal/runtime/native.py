@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..backend.contract import Backend, Code
 from ..backend.table import Begin, Entry, Step, Table
+from ..graph.index import names_of
+from ..once import remembered
 from ..progress import tracked
 from . import loops
 from .arena import Life, place
@@ -58,7 +61,7 @@ class Native:
         persistent = self._persistent = plan.persistent()
         self._running = [n for n, call in enumerate(plan.calls) if not call.constant]
         self._looked_up = {n for n in plan.looked_up() if plan.memories[n].kind == "parameter"}
-        self._placing = self._placing_sizes()
+        self._deciding = sorted(plan.deciding)
         self._kept = {m for m, made in enumerate(plan.memories) if made.kind != "input"}
         self._states, self.states = dict(plan.states), plan.states_of_ports
         self._state_shapes: dict[int, tuple[int, ...]] = {}
@@ -72,6 +75,7 @@ class Native:
         self._blocks: dict[int, Block] = {}  # of results and states
         self._lent = Lent(backend.empty)  # inputs that are read in place
         self._given_away: dict[int, int] = {}  # bytes of parameters that nobody else holds
+        self._orders: dict[tuple[int, ...], tuple[list[int], list[str]]] = {}
         self._bindings: dict[tuple[int, ...], Binding] = {}
         self._sizes: dict[str, int] = {}
         self._arena: Block | None = None
@@ -80,18 +84,6 @@ class Native:
     def _result_memories(self) -> list[int]:
         new = [output for _, output in self._plan.states]
         return sorted(set(self._plan.outputs) | set(new))
-
-    def _placing_sizes(self) -> list[str]:
-        """Run-time sizes that calls and places depend on: not a position in a cache, usually."""
-        around = (memory for loop in self._plan.loops for memory in loop.around)
-        placed = {*self._plan.lives(self._running, self._persistent), *around}
-        extents = [extent for m in placed for extent in self._plan.memories[m].shape]
-        extents += [loop.length for loop in self._plan.loops if loop.length is not None]
-        names = {name for extent in extents for name in extent.names()}
-        return sorted(names | self._plan.deciding)
-
-    def _binding_key(self) -> tuple[int, ...]:
-        return tuple(self._sizes.get(name, 0) for name in self._placing)
 
     # ---- Engine
 
@@ -272,16 +264,28 @@ class Native:
         return self._array(self._shared.get(memory, memory))
 
     def _remembered_binding(self) -> Binding:
-        """That of the present sizes, the youngest last."""
-        key = self._binding_key()
-        found = self._bindings.pop(key, None) or self._make_binding()
-        self._bindings[key] = found
-        if len(self._bindings) > REMEMBERED:
-            del self._bindings[next(iter(self._bindings))]
-        return found
+        """That of the present sizes, as far as calls and places depend on them."""
+        deciding = self._values(self._deciding)
+        running, placing = remembered(self._orders, deciding, self._order, REMEMBERED)
+        key = deciding + self._values(placing)
+        make = partial(self._make_binding, running)
+        return remembered(self._bindings, key, make, REMEMBERED)
 
-    def _make_binding(self) -> Binding:
-        running = self._plan.needed(self._running, self._sizes)
+    def _values(self, names: Sequence[str]) -> tuple[int, ...]:
+        return tuple(self._sizes.get(name, 0) for name in names)
+
+    def _order(self) -> tuple[list[int], list[str]]:
+        """The calls of a run, and the sizes that places of theirs depend on: not a position in a
+        cache, usually."""
+        plan = self._plan
+        running = plan.needed(self._running, self._sizes)
+        around = (memory for loop in plan.loops for memory in loop.around)
+        placed = {*plan.lives(running, self._persistent), *around}
+        extents = [extent for m in placed for extent in plan.memories[m].shape]
+        extents += [loop.length for loop in plan.loops if loop.length is not None]
+        return running, sorted(names_of(extents))
+
+    def _make_binding(self, running: Sequence[int]) -> Binding:
         lives = self._plan.lives(running, self._persistent)
         placement = place(
             [Life(*life, self._plan.memories[m].bytes(self._sizes)) for m, life in lives.items()]
