@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from luminal import LLM
 from luminal.cli import main
 from luminal.errors import WeightsError
 from luminal.models.llm.packaged import PACKAGE, packaged_model
+from luminal.runtime.native import Binding, Native
 
 installed = pytest.mark.skipif(
     importlib.util.find_spec(PACKAGE) is None, reason=f"{PACKAGE} is not installed"
@@ -106,3 +107,18 @@ def test_texts_are_cut_as_by_its_own_tokenizer(llm: LLM) -> None:
     own = steps.Sequence([steps.Digits(individual_digits=True), level])
     found = llm.tokenizer.raw.pre_tokenizer.pre_tokenize_str(SPLITTING)
     assert found == own.pre_tokenize_str(SPLITTING)
+
+
+@installed
+def test_tokens_of_a_reply_find_memory_placed(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan for prompts may have memory of as many rows as there are tokens in all; a token's
+    place alone changes nothing in the plan for one."""
+    made, make = list[int](), Native._make_binding
+
+    def counted(engine: Native, running: Sequence[int]) -> Binding:
+        made.append(len(running))
+        return make(engine, running)
+
+    monkeypatch.setattr(Native, "_make_binding", counted)
+    assert len(list(llm.pieces("Count from one to ten.", max_tokens=12))) > 8
+    assert len(made) <= 2  # of the prompt, and of its tokens

@@ -34,7 +34,7 @@ REMEMBERED = 64  # placements for different sizes
 LARGE = 4 << 20  # bytes from which a table is not copied that a run reads a few rows of
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Binding:
     """What is fixed once the run-time sizes are known."""
 
@@ -79,6 +79,7 @@ class Native:
         self._bindings: dict[tuple[int, ...], Binding] = {}
         self._sizes: dict[str, int] = {}
         self._arena: Block | None = None
+        self._placed: Binding | None = None  # in that arena
         self._binding: Binding | None = None
 
     def _result_memories(self) -> list[int]:
@@ -296,13 +297,15 @@ class Native:
 
     def _make_room(self, arena_bytes: int) -> None:
         if self._arena is None or self._arena.bytes < arena_bytes:
-            self._arena = None  # free the old one first
+            self._arena = self._placed = None  # free the old one first
             self._arena = Block(self._backend.empty, arena_bytes)
 
     def _place(self, binding: Binding) -> None:
+        """Temporary memories lie where the binding says, unless they do already."""
         assert self._arena is not None
-        for memory, offset in binding.offsets.items():
+        for memory, offset in binding.offsets.items() if binding is not self._placed else ():
             self._slots.point(memory, self._arena.address + offset)
+        self._placed = binding
 
     def _block_of_result(self, memory: int) -> Block:
         """Memory for an output: kept if it is large enough, not wasteful, and nobody holds it."""

@@ -39,7 +39,7 @@ class Slots:
         looping = {n for loop in plan.loops for n in range(loop.start, loop.stop)}
         moving = {n for n, memory in enumerate(plan.memories) if memory.kind == "moving"}
         pointers: list[tuple[int, int]] = []  # position, place
-        sizes: list[tuple[int, str]] = []
+        sizes: dict[str, list[int]] = {}  # positions
         counted: list[tuple[int, int]] = []  # position, offset
         working: list[int] = []
         end = offset = 0
@@ -61,7 +61,7 @@ class Slots:
                 working.append(end + 1)
                 end += 3
                 for name in plan.kernels[call.kernel].program.sizes:
-                    sizes.append((end, name))
+                    sizes.setdefault(name, []).append(end)
                     end += 1
             own = (end - self._starts[-1]) // threads
             self._apart.append(own if number in looping else 0)
@@ -74,7 +74,7 @@ class Slots:
         self._counters = Block(allocate, offset)
         self._counters.array_of_bytes()[:] = 0
         self._values = np.zeros(max(end, 1), np.int64)
-        self._sizes = sizes
+        self._sizes = {name: np.array(positions) for name, positions in sizes.items()}
         self._positions = _positions(pointers)
         for position, start in counted:
             self._values[position] = self._counters.address + start
@@ -112,8 +112,8 @@ class Slots:
 
     def set_sizes(self, sizes: Mapping[str, int]) -> None:
         """The run-time sizes from now on."""
-        for position, name in self._sizes:
-            self._values[position] = sizes[name]
+        for name, positions in self._sizes.items():
+            self._values[positions] = sizes[name]
 
 
 def _positions(pointers: list[tuple[int, int]]) -> dict[int, np.ndarray | int]:
