@@ -46,29 +46,22 @@ class OtherFormat(ArtifactError):
 @dataclass(frozen=True)
 class Blob:
     """Bytes of a file (a `Piece`), as they were written or not at all: what finds them damaged
-    raises ArtifactError."""
+    raises ArtifactError. raw: where they lie, mapped."""
 
     path: Path
     start: int
-    nbytes: int
+    raw: np.ndarray
     digests: Sequence[int]
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.raw)
 
     def read(self, room: np.ndarray) -> None:
         """Copy them into an array of so many bytes. Raises ArtifactError, OSError."""
-        with self.path.open("rb", buffering=0) as file:
-            file.seek(self.start)
-            for number, wanted in enumerate(self.digests):
-                if _filled(file, room[number * BLOCK : (number + 1) * BLOCK]) != wanted:
-                    raise ArtifactError(f"{self.path}: damaged at byte {self.start} or later")
-
-    def checked(self) -> Blob:
-        """Itself, when all of it was read once. Raises ArtifactError, OSError."""
-        room = np.empty(min(self.nbytes, BLOCK), np.uint8)
-        for start in range(0, self.nbytes, BLOCK):
-            size = min(BLOCK, self.nbytes - start)
-            digests = self.digests[start // BLOCK : start // BLOCK + 1]
-            Blob(self.path, self.start + start, size, digests).read(room[:size])
-        return self
+        self._check_length()
+        room[...] = self.raw
+        self._check(room)
 
     def bytes(self) -> bytes:
         """A copy. Raises ArtifactError, OSError."""
@@ -78,8 +71,18 @@ class Blob:
 
     def mapped(self) -> np.ndarray:
         """Them where they lie, u8, after a look at all of them. Raises ArtifactError, OSError."""
-        with self.checked().path.open("rb") as file:
-            return mapped(file, self.start, self.nbytes)
+        self._check_length()
+        self._check(self.raw)
+        return self.raw
+
+    def _check_length(self) -> None:
+        """A mapped page that a file has no more cannot be looked at."""
+        if self.path.stat().st_size < self.start + self.nbytes:
+            raise ArtifactError(f"{self.path}: damaged, or cut off")
+
+    def _check(self, data: np.ndarray) -> None:
+        if _digests(data) != list(self.digests):
+            raise ArtifactError(f"{self.path}: damaged at byte {self.start} or later")
 
 
 class Writer:
@@ -137,12 +140,12 @@ def read(path: Path, magic: bytes, key: str | None = None) -> tuple[Any, list[Bl
         if start + length > size:
             raise ArtifactError(f"{path}: damaged, or cut off")
         file.seek(start)
-        text = file.read(length)
+        text, raw = file.read(length), mapped(file, 0, start)
     if hashlib.sha256(text).digest() != digest:
         raise ArtifactError(f"{path}: damaged: its table is not what was written")
     try:
         known, about, blobs = json.loads(text)
-        found = [_blob(path, start, *blob) for blob in blobs]
+        found = [_blob(path, raw, *blob) for blob in blobs]
     except (ValueError, TypeError, RecursionError) as error:
         raise ArtifactError(f"{path}: damaged: {error}") from None
     if key is not None and known != key:
@@ -150,11 +153,11 @@ def read(path: Path, magic: bytes, key: str | None = None) -> tuple[Any, list[Bl
     return about, found
 
 
-def _blob(path: Path, end: int, start: int, size: int, digests: list[int]) -> Blob:
+def _blob(path: Path, raw: np.ndarray, start: int, size: int, digests: list[int]) -> Blob:
     """Raises ValueError, TypeError."""
-    if not 0 <= start <= start + size <= end or len(digests) != -(-size // BLOCK):
-        raise ValueError(f"a blob of {size} bytes at {start}, before {end}")
-    return Blob(path, start, size, digests)
+    if not 0 <= start <= start + size <= len(raw) or len(digests) != -(-size // BLOCK):
+        raise ValueError(f"a blob of {size} bytes at {start}, of {len(raw)}")
+    return Blob(path, start, raw[start : start + size], digests)
 
 
 def mapped(file: BinaryIO, start: int, size: int) -> np.ndarray:
@@ -164,21 +167,6 @@ def mapped(file: BinaryIO, start: int, size: int) -> np.ndarray:
     before = start % PAGE
     found = mmap.mmap(file.fileno(), before + size, access=mmap.ACCESS_READ, offset=start - before)
     return np.frombuffer(found, np.uint8, size, before)
-
-
-def _filled(file: Any, target: np.ndarray) -> int | None:
-    """The digest of what was read into all of a target; None where the file ends before."""
-    found = 0
-    for start in range(0, len(target), CACHED):
-        chunk = target[start : start + CACHED]
-        left = chunk.data
-        while left:
-            count = file.readinto(left)
-            if not count:
-                return None
-            left = left[count:]
-        found = _digest(chunk, found)
-    return found
 
 
 def _digest(chunk: np.ndarray, before: int) -> int:
@@ -191,7 +179,7 @@ def _digest(chunk: np.ndarray, before: int) -> int:
 
 
 def _digests(raw: np.ndarray) -> list[int]:
-    """Of each block, as `_filled` finds them."""
+    """Of each block."""
     found = []
     for start in range(0, len(raw), BLOCK):
         block, digest = raw[start : start + BLOCK], 0

@@ -58,6 +58,16 @@ class Block:
         self._owner = _owner(self._raw)
         self._own_references = sys.getrefcount(self._owner)
 
+    @classmethod
+    def lying(cls, raw: np.ndarray) -> Block:
+        """Bytes that are there already; they are replaced, not overwritten, if they only can be
+        read."""
+        return cls(lambda *_: raw, len(raw))
+
+    def has_room(self, size: int) -> bool:
+        """So many bytes can be written."""
+        return self.bytes >= size and bool(self._raw.flags.writeable)
+
     def array(self, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
         """The memory as an array of this dtype and shape."""
         count = int(np.prod(shape, dtype=np.int64))

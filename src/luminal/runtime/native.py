@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ..search.compare import Difference
 
 REMEMBERED = 64  # placements for different sizes
+MAPPED = 256 << 10  # bytes from which what was made is read where it lies in its file
 LARGE = 4 << 20  # bytes from which a table is not copied that a run reads a few rows of
 
 
@@ -143,17 +144,14 @@ class Native:
         return self._constants.pieces()
 
     def take(self, made: Mapping[int, Piece]) -> None:
-        mapped = {n: piece.mapped() for n, piece in made.items() if self._stays(n, piece.nbytes)}
-        read = {place: piece for place, piece in made.items() if place not in mapped}
-        room = self._constants.pool
-        blocks = {place: Block(room, piece.nbytes) for place, piece in read.items()}
-
-        def fill(place: int) -> None:
-            read[place].read(blocks[place].array_of_bytes()[: read[place].nbytes])
-
+        small = {number: piece for number, piece in made.items() if piece.nbytes < MAPPED}
+        blocks = {n: Block(self._constants.pool, piece.nbytes) for n, piece in small.items()}
+        for number, piece in small.items():
+            piece.read(blocks[number].array_of_bytes()[: piece.nbytes])
+        large = {number: piece for number, piece in made.items() if number not in small}
         with ThreadPoolExecutor(self._crew.threads) as readers:
-            list(readers.map(fill, read))
-        self._constants.take(blocks, mapped)
+            arrays = readers.map(lambda piece: piece.mapped(), large.values())
+            self._constants.take(blocks, dict(zip(large, arrays)))
 
     def bind(self, sizes: Mapping[str, int]) -> None:
         before, self._sizes, self._binding = self._sizes, dict(sizes), None
