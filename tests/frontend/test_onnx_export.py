@@ -87,6 +87,19 @@ def test_movement_indices_and_integers(rows):
     agree(graph, [numbers(4, 6), INDEX], 1e-3, more)
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_remainders_are_exact_and_whole_numbers_keep_their_sign(dtype):
+    graph = luminal.Graph()
+    x, y = graph.tensor((10,), dtype, name="x"), graph.tensor((10,), dtype, name="y")
+    ops.remainder(x, y).output("rest")
+    ops.fmod(x, y).output("of the dividend's sign")
+    ops.floor_divide(x, y).output("quotient")
+    ops.copysign(y, ops.trunc(x)).output("sign")
+    numerators = [1e9, -1e9, 1e7, 123456.7, -0.5, 5, -0.0, 0.0, 1, 6]
+    divisors = [3, 3, 0.1, -0.3, 10, -10, 3, 3, 1e30, 1e-3]
+    agree(graph, [np.array(each, x.dtype.numpy) for each in (numerators, divisors)], 1e-6)
+
+
 def test_sizes_that_shapes_tell():
     """Of a dimension that is twice a size and one; of a size that may be 0."""
     graph = luminal.Graph()

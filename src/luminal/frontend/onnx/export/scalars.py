@@ -53,13 +53,17 @@ def _exp2(out: Writer, kind: DType, x: str) -> str:
 
 
 def _trunc(out: Writer, kind: DType, x: str) -> str:
-    return out.op("Mul", out.op("Sign", x), out.op("Floor", out.op("Abs", x)))
+    above = out.op("Less", out.number(0, kind), x)
+    return out.op("Where", above, out.op("Floor", x), out.op("Ceil", x))
 
 
 def _mod(out: Writer, kind: DType, x: str, y: str) -> str:
     """The sign of the divisor; an integer divisor 0 gives 0."""
     if kind.is_float:
-        return out.op("Sub", x, out.op("Mul", out.op("Floor", out.op("Div", x, y)), y))
+        rest = out.op("Mod", x, y, fmod=1)  # exact, with the sign of x
+        signs = out.op("Mul", out.op("Sign", rest), out.op("Sign", y))
+        differ = out.op("Less", signs, out.number(0, kind))
+        return out.op("Where", differ, out.op("Add", rest, y), rest)
     none, safe = _safe(out, kind, y)
     return out.op("Where", none, out.number(0, kind), out.op("Mod", x, safe))
 
