@@ -100,6 +100,17 @@ def test_remainders_are_exact_and_whole_numbers_keep_their_sign(dtype):
     agree(graph, [np.array(each, x.dtype.numpy) for each in (numerators, divisors)], 1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["f16", "f32", "f64"])
+def test_floats_that_no_integer_holds_become_the_nearest(dtype):
+    graph = luminal.Graph()
+    x = graph.tensor((9,), dtype, name="x")
+    for bits in (8, 16, 32, 64):
+        for kind in (f"i{bits}", f"u{bits}"):
+            x.cast(kind).output(kind)
+    given = [np.nan, np.inf, -np.inf, -1.5, -0.5, 300.7, -40000, 65504, 2.0]
+    agree(graph, [np.array(given, x.dtype.numpy)])
+
+
 def test_sizes_that_shapes_tell():
     """Of a dimension that is twice a size and one; of a size that may be 0."""
     graph = luminal.Graph()

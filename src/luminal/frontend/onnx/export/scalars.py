@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ....errors import Unsupported
-from ....graph.dtype import DType, boolean, f64, i32, i64, u8, u16, u32, u64
+from ....graph.dtype import DType, boolean, f32, f64, i32, i64, u8, u16, u32, u64
 from ....graph.node import Node
 from .writer import Writer
 
@@ -27,7 +27,7 @@ def written(out: Writer, node: Node, *operands: str) -> str:
     """The result of an elementwise node. Raises Unsupported."""
     name, kind = node.op, node.inputs[0].dtype
     if name == "cast":
-        return out.cast(operands[0], node.dtype)
+        return _cast(out, operands[0], kind, node.dtype)
     if name == "less" and kind is boolean:
         return out.op("And", out.op("Not", operands[0]), operands[1])
     if kind is boolean and name in LOGIC:
@@ -42,6 +42,20 @@ def written(out: Writer, node: Node, *operands: str) -> str:
     if name not in PLAIN:
         raise Unsupported(f"export of {name}")
     return out.op(PLAIN[name], *operands)
+
+
+def _cast(out: Writer, x: str, kind: DType, wanted: DType) -> str:
+    """Of floats that no integer of the dtype holds the nearest one, and 0 for NaN: what Cast makes
+    of these is left open."""
+    if not (kind.is_float and wanted.is_integer):
+        return out.cast(x, wanted)
+    wide = f64 if kind is f64 or wanted.bytes > 2 else f32
+    ends = np.array([wanted.lowest, wanted.highest], wide.numpy)
+    high = ends[1] if int(ends[1]) <= wanted.highest else np.nextafter(ends[1], ends[0])
+    held = x if kind is wide else out.cast(x, wide)
+    held = out.op("Where", out.op("IsNaN", held), out.number(0, wide), held)
+    held = out.op("Max", held, out.number(float(ends[0]), wide))
+    return out.cast(out.op("Min", held, out.number(float(high), wide)), wanted)
 
 
 def _log2(out: Writer, kind: DType, x: str) -> str:
