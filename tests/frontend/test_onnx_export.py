@@ -111,6 +111,14 @@ def test_floats_that_no_integer_holds_become_the_nearest(dtype):
     agree(graph, [np.array(given, x.dtype.numpy)])
 
 
+def test_the_largest_unsigned_numbers_are_the_largest():
+    graph = luminal.Graph()
+    x = graph.tensor((4,), "u64", name="x")
+    x.amax(0).output("largest")
+    x.amin(0).output("smallest")
+    agree(graph, [np.array([3, 2**64 - 1, 5, 2**63], np.uint64)], 0)
+
+
 def test_sizes_that_shapes_tell():
     """Of a dimension that is twice a size and one; of a size that may be 0."""
     graph = luminal.Graph()

@@ -121,5 +121,13 @@ def reduced(out: Writer, node: Node, x: str) -> str:
     wide = kind if kind.is_float or kind in (i32, i64) else i64
     held = out.cast(x, wide) if wide is not kind else x
     axes = out.constant(np.array(node.attribute, np.int64))
+    turned = kind is u64 and node.op in ("max", "min")
+    held = _turned(out, held) if turned else held
     found = out.op(REDUCTIONS[node.op], held, axes, keepdims=0)
+    found = _turned(out, found) if turned else found
     return out.cast(found, kind) if wide is not kind else found
+
+
+def _turned(out: Writer, x: str) -> str:
+    """i64 with the highest bit the other way, which have the order of u64."""
+    return out.op("BitwiseXor", x, out.number(i64.lowest, i64))
