@@ -119,6 +119,15 @@ def test_the_largest_unsigned_numbers_are_the_largest():
     agree(graph, [np.array([3, 2**64 - 1, 5, 2**63], np.uint64)], 0)
 
 
+def test_any_and_all_of_nothing():
+    graph = luminal.Graph()
+    graph.dim("n", 0, 8)
+    x = graph.tensor(("n", 2), "bool", name="x")
+    ops.any(x, 0).output("any")
+    ops.all(x, 0).output("all")
+    agree(graph, [np.zeros((0, 2), bool)], 0, [[np.array([[True, False], [True, True]])]])
+
+
 def test_sizes_that_shapes_tell():
     """Of a dimension that is twice a size and one; of a size that may be 0."""
     graph = luminal.Graph()

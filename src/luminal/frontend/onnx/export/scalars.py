@@ -113,6 +113,7 @@ SPECIAL: dict[str, Callable[..., str]] = {
     "shift_right": _shift("RIGHT"),
 }  # fmt: skip
 REDUCTIONS = {"sum": "ReduceSum", "prod": "ReduceProd", "max": "ReduceMax", "min": "ReduceMin"}
+COUNTED = {"max": "sum", "min": "prod"}  # of booleans as numbers; right of none, too
 
 
 def reduced(out: Writer, node: Node, x: str) -> str:
@@ -121,9 +122,10 @@ def reduced(out: Writer, node: Node, x: str) -> str:
     wide = kind if kind.is_float or kind in (i32, i64) else i64
     held = out.cast(x, wide) if wide is not kind else x
     axes = out.constant(np.array(node.attribute, np.int64))
-    turned = kind is u64 and node.op in ("max", "min")
+    name = COUNTED.get(node.op, node.op) if kind is boolean else node.op
+    turned = kind is u64 and name in ("max", "min")
     held = _turned(out, held) if turned else held
-    found = out.op(REDUCTIONS[node.op], held, axes, keepdims=0)
+    found = out.op(REDUCTIONS[name], held, axes, keepdims=0)
     found = _turned(out, found) if turned else found
     return out.cast(found, kind) if wide is not kind else found
 
