@@ -204,7 +204,10 @@ class Unfinished:
     def __init__(self, path: Path, mode: int = 0o600) -> None:
         self.path, self._own = path, path.with_name(f".luminal-{os.urandom(8).hex()}{PART}")
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
-        number = os.open(self._own, flags | getattr(os, "O_BINARY", 0), mode)
+        try:
+            number = os.open(self._own, flags | getattr(os, "O_BINARY", 0), mode)
+        except OSError as error:  # in terms of the file that was asked for
+            raise OSError(error.errno, error.strerror, str(path)) from None
         self.file: BinaryIO = os.fdopen(number, "w+b")
 
     def finish(self) -> None:

@@ -83,3 +83,10 @@ def test_a_file_that_became_shorter(tmp_path: Path) -> None:
             use(blob)
     with pytest.raises(ArtifactError, match="cut off"):
         container.read(tmp_path / "file", MAGIC)
+
+
+def test_a_missing_folder_is_told_by_the_name_that_was_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "missing" / "model"
+    with pytest.raises(FileNotFoundError) as told, whole(path):
+        pass
+    assert told.value.filename == str(path)

@@ -87,6 +87,47 @@ def test_movement_indices_and_integers(rows):
     agree(graph, [numbers(4, 6), INDEX], 1e-3, more)
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_remainders_are_exact_and_whole_numbers_keep_their_sign(dtype):
+    graph = luminal.Graph()
+    x, y = graph.tensor((10,), dtype, name="x"), graph.tensor((10,), dtype, name="y")
+    ops.remainder(x, y).output("rest")
+    ops.fmod(x, y).output("of the dividend's sign")
+    ops.floor_divide(x, y).output("quotient")
+    ops.copysign(y, ops.trunc(x)).output("sign")
+    numerators = [1e9, -1e9, 1e7, 123456.7, -0.5, 5, -0.0, 0.0, 1, 6]
+    divisors = [3, 3, 0.1, -0.3, 10, -10, 3, 3, 1e30, 1e-3]
+    agree(graph, [np.array(each, x.dtype.numpy) for each in (numerators, divisors)], 1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "f32", "f64"])
+def test_floats_that_no_integer_holds_become_the_nearest(dtype):
+    graph = luminal.Graph()
+    x = graph.tensor((9,), dtype, name="x")
+    for bits in (8, 16, 32, 64):
+        for kind in (f"i{bits}", f"u{bits}"):
+            x.cast(kind).output(kind)
+    given = [np.nan, np.inf, -np.inf, -1.5, -0.5, 300.7, -40000, 65504, 2.0]
+    agree(graph, [np.array(given, x.dtype.numpy)])
+
+
+def test_the_largest_unsigned_numbers_are_the_largest():
+    graph = luminal.Graph()
+    x = graph.tensor((4,), "u64", name="x")
+    x.amax(0).output("largest")
+    x.amin(0).output("smallest")
+    agree(graph, [np.array([3, 2**64 - 1, 5, 2**63], np.uint64)], 0)
+
+
+def test_any_and_all_of_nothing():
+    graph = luminal.Graph()
+    graph.dim("n", 0, 8)
+    x = graph.tensor(("n", 2), "bool", name="x")
+    ops.any(x, 0).output("any")
+    ops.all(x, 0).output("all")
+    agree(graph, [np.zeros((0, 2), bool)], 0, [[np.array([[True, False], [True, True]])]])
+
+
 def test_sizes_that_shapes_tell():
     """Of a dimension that is twice a size and one; of a size that may be 0."""
     graph = luminal.Graph()

@@ -139,3 +139,8 @@ def test_text_of_sizes():
 def test_wrong_sizes(wrong):
     with pytest.raises(DimError):
         index_of(wrong)
+
+
+def test_a_size_of_run_time_is_no_number():
+    with pytest.raises(DimError, match="size s is known when a program runs"):
+        int(Index.of("s"))

@@ -168,6 +168,23 @@ def test_a_failing_run_fails_its_replies_and_no_others(engine: Engine) -> None:
     assert engine.load_now().pages_held == 0
 
 
+def test_a_run_that_fails_after_a_reply_was_cancelled_fails_the_others(engine: Engine) -> None:
+    program, run = engine.program, engine.program.run
+    other, boxes = Engine(program, None), [Heard() for _ in range(2)]
+
+    def fail(parts: object) -> np.ndarray:
+        program.run = run  # type: ignore[method-assign]
+        other.cancel(tickets[0])
+        raise MemoryError("none left")
+
+    program.run = fail  # type: ignore[method-assign, assignment]
+    with other._change:  # the thread begins when there are tickets
+        tickets = other.submit([([5], Wishes(2), box.put) for box in boxes])
+    assert "none left" in str(boxes[1].get(timeout=60))
+    assert len(tokens(other.complete([[5]], Wishes(2))[0])) == 2
+    other.close(0)
+
+
 def test_closing_finishes_what_was_asked_for(engine: Engine) -> None:
     other = Engine(engine.program, engine.tokenizer)
     box = Heard()

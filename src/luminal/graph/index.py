@@ -220,7 +220,7 @@ class Index:
 
     def __int__(self) -> int:
         if not self.is_constant:
-            raise ValueError(f"size {self} is not a constant")
+            raise DimError(f"size {self} is known when a program runs; here it must be a number")
         return self.constant
 
     def __eq__(self, other: object) -> bool:

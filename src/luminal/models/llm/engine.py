@@ -241,9 +241,15 @@ class Engine:
             try:
                 logits = self.program.run(parts)
             except Exception as error:  # the others must not wait for ever
-                self._fail([self._tickets[part.sequence] for part in parts], error)
+                self._fail(self._asked(parts), error)
                 continue
             self._advance(parts, logits)
+
+    def _asked(self, parts: list[Part]) -> list[Ticket]:
+        """Those of the parts that nobody cancelled while they ran."""
+        with self._change:
+            found = (self._tickets.get(part.sequence) for part in parts)
+            return [ticket for ticket in found if ticket is not None]
 
     def _advance(self, parts: list[Part], logits: np.ndarray) -> None:
         """Note what was computed, and choose the next token where a sequence was run to its end."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ....errors import Unsupported
-from ....graph.dtype import DType, boolean, f64, i32, i64, u8, u16, u32, u64
+from ....graph.dtype import DType, boolean, f32, f64, i32, i64, u8, u16, u32, u64
 from ....graph.node import Node
 from .writer import Writer
 
@@ -27,7 +27,7 @@ def written(out: Writer, node: Node, *operands: str) -> str:
     """The result of an elementwise node. Raises Unsupported."""
     name, kind = node.op, node.inputs[0].dtype
     if name == "cast":
-        return out.cast(operands[0], node.dtype)
+        return _cast(out, operands[0], kind, node.dtype)
     if name == "less" and kind is boolean:
         return out.op("And", out.op("Not", operands[0]), operands[1])
     if kind is boolean and name in LOGIC:
@@ -44,6 +44,20 @@ def written(out: Writer, node: Node, *operands: str) -> str:
     return out.op(PLAIN[name], *operands)
 
 
+def _cast(out: Writer, x: str, kind: DType, wanted: DType) -> str:
+    """Of floats that no integer of the dtype holds the nearest one, and 0 for NaN: what Cast makes
+    of these is left open."""
+    if not (kind.is_float and wanted.is_integer):
+        return out.cast(x, wanted)
+    wide = f64 if kind is f64 or wanted.bytes > 2 else f32
+    ends = np.array([wanted.lowest, wanted.highest], wide.numpy)
+    high = ends[1] if int(ends[1]) <= wanted.highest else np.nextafter(ends[1], ends[0])
+    held = x if kind is wide else out.cast(x, wide)
+    held = out.op("Where", out.op("IsNaN", held), out.number(0, wide), held)
+    held = out.op("Max", held, out.number(float(ends[0]), wide))
+    return out.cast(out.op("Min", held, out.number(float(high), wide)), wanted)
+
+
 def _log2(out: Writer, kind: DType, x: str) -> str:
     return out.op("Mul", out.op("Log", x), out.number(1 / math.log(2), kind))
 
@@ -53,13 +67,17 @@ def _exp2(out: Writer, kind: DType, x: str) -> str:
 
 
 def _trunc(out: Writer, kind: DType, x: str) -> str:
-    return out.op("Mul", out.op("Sign", x), out.op("Floor", out.op("Abs", x)))
+    above = out.op("Less", out.number(0, kind), x)
+    return out.op("Where", above, out.op("Floor", x), out.op("Ceil", x))
 
 
 def _mod(out: Writer, kind: DType, x: str, y: str) -> str:
     """The sign of the divisor; an integer divisor 0 gives 0."""
     if kind.is_float:
-        return out.op("Sub", x, out.op("Mul", out.op("Floor", out.op("Div", x, y)), y))
+        rest = out.op("Mod", x, y, fmod=1)  # exact, with the sign of x
+        signs = out.op("Mul", out.op("Sign", rest), out.op("Sign", y))
+        differ = out.op("Less", signs, out.number(0, kind))
+        return out.op("Where", differ, out.op("Add", rest, y), rest)
     none, safe = _safe(out, kind, y)
     return out.op("Where", none, out.number(0, kind), out.op("Mod", x, safe))
 
@@ -95,6 +113,7 @@ SPECIAL: dict[str, Callable[..., str]] = {
     "shift_right": _shift("RIGHT"),
 }  # fmt: skip
 REDUCTIONS = {"sum": "ReduceSum", "prod": "ReduceProd", "max": "ReduceMax", "min": "ReduceMin"}
+COUNTED = {"max": "sum", "min": "prod"}  # of booleans as numbers; right of none, too
 
 
 def reduced(out: Writer, node: Node, x: str) -> str:
@@ -103,5 +122,14 @@ def reduced(out: Writer, node: Node, x: str) -> str:
     wide = kind if kind.is_float or kind in (i32, i64) else i64
     held = out.cast(x, wide) if wide is not kind else x
     axes = out.constant(np.array(node.attribute, np.int64))
-    found = out.op(REDUCTIONS[node.op], held, axes, keepdims=0)
+    name = COUNTED.get(node.op, node.op) if kind is boolean else node.op
+    turned = kind is u64 and name in ("max", "min")
+    held = _turned(out, held) if turned else held
+    found = out.op(REDUCTIONS[name], held, axes, keepdims=0)
+    found = _turned(out, found) if turned else found
     return out.cast(found, kind) if wide is not kind else found
+
+
+def _turned(out: Writer, x: str) -> str:
+    """i64 with the highest bit the other way, which have the order of u64."""
+    return out.op("BitwiseXor", x, out.number(i64.lowest, i64))
