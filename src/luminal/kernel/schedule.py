@@ -24,6 +24,7 @@ KINDS = {
     "*": "partial",
 }
 TAILS = ("peel", "guard", "edges", "units")
+CHAIN = 1024  # steps in which a sum of floats is added up, at most, where it has twice as many
 MARKS = {kind: mark for mark, kind in KINDS.items()}
 
 

@@ -4,19 +4,24 @@ A reduction has a total. It is direct if the accumulators are the total: in regi
 element. Else it goes in blocks: accumulators are opened before the innermost part of the path that
 can hold them in registers and closed behind it. That is so if the total is a tile in memory (a
 matmul in blocks of k), or if the reduced axis has lanes or accumulators of its own (these start at
-the identity, and their sum joins the total). A total that several blocks visit is started before
-the loops; a running one is finished in every turn of the outermost reduced loop.
+the identity, and their sum joins the total), or if a sum of floats has very many steps: those of a
+block are added up first, as a large sum loses what is small beside it. A total that several blocks
+visit is started before the loops; a running one is finished in every turn of the outermost reduced
+loop.
 """
 
 from __future__ import annotations
 
 from itertools import takewhile
+from math import prod
 from typing import TYPE_CHECKING
 
 from ..errors import Illegal
+from ..graph.index import Index
 from ..graph.scalars import COMBINE, identity
 from ..kernel.kernel import Constant, Expression, Reduction, Value
 from ..kernel.program import Val
+from ..kernel.schedule import CHAIN
 from .place import Place
 from .shuffles import across, groups_of
 from .tree import Tree
@@ -45,18 +50,41 @@ class Accumulators:
         split = any(
             n.loop.kind in ("vector", "partial") and n.loop.axis in over for n in path[first:]
         )
-        if self.home.registers and not split:
+        apart = None if running else self._long()
+        if self.home.registers and not split and apart is None:
             self._blocks(first, False)
             if self.reduction.rescale is not None:
                 self.items[min(first + 1, len(path))].before.append(self._rescale_held)
             return
-        block = first + 1 if running else first
+        block = max(first + 1 if running else first, apart or 0)
         if not self.home.registers:
             block = max(block, self._register_part())
         rescaled = self.reduction.rescale is not None
         if rescaled and any(n.loop.axis in over for n in path[first + 1 : block]):
             raise Illegal(f"{self.value.name} would be rescaled more than once in a step")
-        self._blocks(block, split)
+        self._blocks(block, split, apart is not None)
+
+    def _long(self) -> int | None:
+        """Where a block of a long sum of floats starts, so that both its steps and the blocks are
+        few; None where it is not long, or has no such place."""
+        plain = self.reduction.op == "sum" and self.value.dtype.is_float
+        if not plain or self.reduction.rescale is not None or not self.values.build.shuffles:
+            return None
+        turns, places = self._turns(), range(self.first + 1, len(self.path))
+        if prod(turns) < 2 * CHAIN:
+            return None
+        inner = [n for n in places if turns[n] > 1 and not self.path[n].loop.constant]
+        return min(inner, key=lambda n: prod(turns[:n]) + prod(turns[n:]), default=None)
+
+    def _turns(self) -> list[int]:
+        """How often each loop of the path adds to an accumulator, as far as that is known."""
+        within, found = dict(self.access.extents), list[int]()
+        for loop in (node.loop for node in self.path):
+            extent, own = within[loop.axis], loop.kind in ("vector", "partial", "collapse")
+            within[loop.axis] = Index.of(loop.step)
+            summed = loop.axis in self.value.over and not own and extent.is_constant
+            found.append(-(-extent.constant // loop.step) if summed else 1)
+        return found
 
     def _register_part(self) -> int:
         """Where the longest end of its path starts that only written-out or reduced loops make."""
@@ -92,8 +120,9 @@ class Accumulators:
 
     # ---- a total in blocks
 
-    def _blocks(self, block: int, split: bool) -> None:
-        once = block == self.first
+    def _blocks(self, block: int, split: bool, apart: bool = False) -> None:
+        """apart: what a block adds up joins the total when it is done."""
+        once, apart = block == self.first, apart or split
         kept = [n for n in self.path[self.first :] if n.loop.axis not in self.value.over]
 
         def start(place: Place) -> None:
@@ -101,22 +130,22 @@ class Accumulators:
 
         def open_(place: Place) -> None:
             for cell in self._cells(block, place):
-                self.held[self._key("sum", cell)] = self._opened(cell, split, once)
+                self.held[self._key("sum", cell)] = self._opened(cell, apart, once)
 
         def close(place: Place) -> None:
-            self._close(self._cells(block, place), split, once)
+            self._close(self._cells(block, place), split, apart, once)
 
         if not once:
             self.items[self.first].before.append(start)
         self.items[block].before.append(open_)
         self.items[block].after.append(close)
 
-    def _opened(self, cell: Place, split: bool, once: bool) -> Val:
-        if split:
+    def _opened(self, cell: Place, apart: bool, once: bool) -> Val:
+        if apart:
             return self._spread(self.identity, cell)
         return self._start(cell) if once else self._rescaled(self._total(cell), cell)
 
-    def _close(self, cells: list[Place], split: bool, once: bool) -> None:
+    def _close(self, cells: list[Place], split: bool, apart: bool, once: bool) -> None:
         groups: dict[Key, list[Place]] = {}  # places of one element, apart in partial sums only
         for cell in cells:
             groups.setdefault(self._key("value", cell), []).append(cell)
@@ -125,7 +154,7 @@ class Accumulators:
             totals = self._across(totals)
         for group, total in zip(groups.values(), totals):
             place = group[0].plain(frozenset(self.value.over) if split else frozenset())
-            if split and not once:
+            if apart and not once:
                 total = self._combined(self._rescaled(self._total(place), place), total, place)
             elif split and self.reduction.start is not None:
                 total = self._combined(self._start(place), total, place)

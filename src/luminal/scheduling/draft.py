@@ -14,7 +14,7 @@ from . import instructions
 from .facts import Facts, weight
 from .instructions import stages
 from .outline import Outline
-from .paths import LEAST_LANES, Room, fitted, inner, narrowed
+from .paths import LEAST_LANES, Room, fitted, in_blocks, inner, narrowed
 from .solver import STORED_APART, Solver
 from .tile import Pair, Tile, packed
 
@@ -79,7 +79,7 @@ class Draft:
         lane = tile.lane if tile.lane and not tile.reduced else None
         self.facts.lane_of[value.name] = lane
         self.tiles[value.name] = tile
-        loops = inner(value, tile, self.facts, room, turns)
+        loops = in_blocks(value, inner(value, tile, self.facts, room, turns), self.facts, room)
         self.paths[value.name] = room.outer + tuple(loops)
         if not value.store and lane in value.axes:
             self.axes[value.name] = (*(a for a in value.axes if a != lane), str(lane))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ..kernel.kernel import Value
-from ..kernel.schedule import Loop
+from ..kernel.schedule import CHAIN, Loop
 from .facts import Facts, weight
 from .score import WINDOW
 from .tile import Tile
@@ -124,6 +124,20 @@ def inner(value: Value, tile: Tile, facts: Facts, room: Room, most: int) -> list
         instruction, axis = tile.pair
         steps = [instruction.together, 1] if instruction.together else [1]
         loops += [Loop(axis, step, "collapse") for step in steps]
+    return loops
+
+
+def in_blocks(value: Value, loops: list[Loop], facts: Facts, room: Room) -> list[Loop]:
+    """The loops of a value, with one more around the first that adds up very many floats: what a
+    block of it adds up is whole before it joins the rest (see `lowering/reduce.py`)."""
+    r, group = value.reduction, facts.target.group
+    if r is None or r.op != "sum" or not value.dtype.is_float or value.rescale or group > 1:
+        return loops
+    for number, (axis, step, kind) in enumerate((x.axis, x.step, x.kind) for x in loops):
+        turns = room.within.get(axis, facts.size[axis] if facts.static[axis] else 0) // step
+        if kind == "serial" and axis in value.over and turns >= 2 * CHAIN:
+            many = (n for n in range(CHAIN, CHAIN // 8, -1) if turns % n == 0)
+            return [*loops[:number], Loop(axis, next(many, CHAIN) * step), *loops[number:]]
     return loops
 
 
