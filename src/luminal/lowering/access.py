@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 from math import prod
 
 from ..errors import Illegal
@@ -39,7 +40,7 @@ class Access:
         self.memories, self.extents = memories, extents  # of axes
         self.evaluate: Evaluate
         self.note: Callable[[Memory, Index, int], None]
-        self._offsets: dict[tuple[object, ...], Index] = {}
+        self.offset = cache(self._offset)
 
     # ---- loads
 
@@ -47,28 +48,18 @@ class Access:
         """An element, or the lanes, of a buffer at a place."""
         memory = self.memories[load.buffer]
         data = self._slots(load.slots, place)
-        axes = sorted(load.names & place.index.keys())
 
         def locate(where: Place) -> Index:
-            if data:
-                return self._offset(memory, self._at(load.index, data, where, memory))
-            key = (memory.name, load.index, *(id(where.index[a]) for a in axes))  # all are interned
-            found = self._offsets.get(key)
-            if found is None:
-                index = self._at(load.index, data, where, memory)
-                found = self._offsets[key] = self._offset(memory, index)
-            return found
+            return self.offset(memory, self._at(load.index, data, where, memory))
 
-        guarded = place.guarded & set(axes)
-        if not guarded and not place.masks:
+        guarded = place.guarded & load.names
+        tested = guarded or place.masks
+        if not tested or self._inside(load, self._at(load.index, data, place, memory), memory,
+                                      place.lanes):  # fmt: skip
             return self._load(memory, locate, place, None)
-        if self._inside(load, self._at(load.index, data, place, memory), memory, place.lanes):
-            return self._load(memory, locate, place, None)
-        masks = list(place.masks)
-        if guarded:
-            masks += self.tail_masks(guarded, place)
-            place = self.clamped(guarded, place)
-        return self._load(memory, locate, place, self.indexing.all_of(masks, place.lanes))
+        masks = [*place.masks, *self.tail_masks(guarded, place)]
+        held = self.clamped(guarded, place)
+        return self._load(memory, locate, held, self.indexing.all_of(masks, place.lanes))
 
     def load_tile(self, value: Value, home: Home, place: Place) -> Val:
         """A value from its tile in the workspace."""
@@ -79,17 +70,14 @@ class Access:
         """The offset in a tile: positions count from where the home's loop stands."""
 
         def locate(where: Place) -> Index:
-            inside = [where.index[a] - start for a, start in zip(value.axes, home.base)]
-            return self._offset(memory, inside)
+            inside = (where.index[a] - start for a, start in zip(value.axes, home.base))
+            return self.offset(memory, tuple(inside))
 
         return locate
 
-    def _offset(self, memory: Memory, index: Sequence[Index]) -> Index:
-        key = (memory.name, *map(id, index))
-        found = self._offsets.get(key)
-        if found is None:
-            found = self._offsets[key] = memory.storage.offset(index, self.space)
-        return found
+    def _offset(self, memory: Memory, index: tuple[Index, ...]) -> Index:
+        """The number of an element."""
+        return memory.storage.offset(index, self.space)
 
     def _slots(self, slots: Sequence[tuple[str, Expression]], place: Place) -> dict[str, Index]:
         """Data-dependent indices as variables."""
@@ -101,7 +89,7 @@ class Access:
 
     def _at(
         self, index: Sequence[Index], data: dict[str, Index], place: Place, memory: Memory
-    ) -> list[Index]:
+    ) -> tuple[Index, ...]:
         """The position in each dimension; one that depends on data is clamped into it."""
         found = []
         for position, extent in zip(index, memory.shape):
@@ -109,7 +97,7 @@ class Access:
             if data and position.names() & data.keys():
                 here = here.substitute(data).minimum(extent - 1).maximum(0)
             found.append(here)
-        return found
+        return tuple(found)
 
     def _inside(self, load: Load, at: Sequence[Index], memory: Memory, lanes: Lanes) -> bool:
         """Whether all lanes are in the buffer, or in the zeros that its layout is padded with."""
