@@ -7,7 +7,7 @@ block transposed in registers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import replace
 from functools import cache
 from math import prod
@@ -52,7 +52,7 @@ class Access:
         def locate(where: Place) -> Index:
             return self.offset(memory, self._at(load.index, data, where, memory))
 
-        guarded = place.guarded & load.names
+        guarded = place.ends.keys() & load.names
         tested = guarded or place.masks
         if not tested or self._inside(load, self._at(load.index, data, place, memory), memory,
                                       place.lanes):  # fmt: skip
@@ -108,13 +108,13 @@ class Access:
             for plain, here, extent, unit in dimensions
         )
 
-    def clamped(self, axes: frozenset[str], place: Place) -> Place:
+    def clamped(self, axes: Set[str], place: Place) -> Place:
         """With scalar indices that may pass their extent held at the last element."""
         held = {axis: self.indexing.opaque(place.index[axis].minimum(self.extents[axis] - 1))
                 for axis in sorted(axes - {a for a, _ in place.lanes})}  # fmt: skip
         return replace(place, index=place.index | held)
 
-    def tail_masks(self, axes: frozenset[str], place: Place) -> list[Val]:
+    def tail_masks(self, axes: Set[str], place: Place) -> list[Val]:
         """For guarded axes in lanes: which lanes are inside; for others: that there is anything."""
         lanes = {a for a, _ in place.lanes}
         masks = [self.tail(axis, place) for axis in sorted(axes & lanes)]
@@ -138,7 +138,7 @@ class Access:
         if mask is not None:
             still = {a for a, _ in mask.lanes} - {a for a, _ in lanes}
             if still:  # a condition keeps the index inside in a row's lanes, not in those behind it
-                tails = [self.tail(a, place) for a in sorted(place.guarded & still)]
+                tails = [self.tail(a, place) for a in sorted(place.ends.keys() & still)]
                 mask = self.indexing.all_of([mask, *tails], place.lanes)
                 return self._load_at(memory, offset, place.lanes, mask)
             if not lanes:
@@ -224,7 +224,7 @@ class Access:
         positions of the written-out axis along which the rows run; None where there is none."""
         axis, size, stride = step
         for other, (position, block) in place.unrolled.items():
-            if block != size or {axis, other} & place.guarded:
+            if block != size or {axis, other} & place.ends.keys():
                 continue
             first = place.moved(other, -position)
             start = locate(first)
@@ -295,7 +295,7 @@ class Access:
         self, value: Value, store: Store, index: list[Index], data: dict[str, Index], place: Place
     ) -> list[Val] | None:
         """The conditions under which a store happens; None: never."""
-        masks = [self.tail(axis, place) for axis in sorted(place.guarded & set(value.points))]
+        masks = [self.tail(axis, place) for axis in sorted(place.ends.keys() & {*value.points})]
         shape = self.memories[store.buffer].shape
         slotted = (at for at in zip(store.index, index, shape) if at[0].names() & data.keys())
         conditions = [c for _, here, extent in slotted for c in (here, extent - 1 - here)]

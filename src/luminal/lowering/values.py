@@ -98,7 +98,7 @@ class Values:
 
     def _guard(self, guard: Guard, place: Place) -> Val:
         """body where all conditions hold, else other; what ranges decide is not tested."""
-        masks, side = self.conditions(guard, place), _alone(guard.conditions, place)
+        masks, side = self.conditions(guard, place), self._alone(guard.conditions, place)
         if not masks:
             return self.evaluate(guard.other if masks is None else guard.body, side)
         mask = self.indexing.all_of(masks, place.lanes)
@@ -109,9 +109,22 @@ class Values:
         args = [mask, body, self.evaluate(guard.other, below)]
         return self.apply("select", args, guard.dtype, place)
 
+    def _alone(self, conditions: Sequence[Index], place: Place) -> Place:
+        """The place without the written-out axes along which a condition may change: what is loaded
+        for all their positions together would lie outside at some."""
+
+        def still(axis: str, position: int, size: int) -> bool:
+            ends = [place.moved(axis, n - position) for n in (0, size - 1)]
+            known = ({self.indexing.known(self.indexing.at(c, end), end.facts) for end in ends}
+                     for c in conditions if axis in c.names())  # fmt: skip
+            return all(found in ({True}, {False}) for found in known)
+
+        shared = {axis: where for axis, where in place.unrolled.items() if still(axis, *where)}
+        return replace(place, unrolled=shared)
+
     def conditions(self, guard: Guard, place: Place) -> list[Val] | None:
         """The conditions that have to be tested; None where one is known to fail."""
-        loose = place.guarded - {a for a, _ in place.lanes}
+        loose = place.ends.keys() - {a for a, _ in place.lanes}
         touched = loose & names_of(guard.conditions)
         if touched:  # the loads below stand at the last element, so their conditions must too
             place = self.access.clamped(touched, place)
@@ -133,13 +146,13 @@ class Values:
         """The accumulator with the body combined in; the old one where a condition fails."""
         assert value.reduction is not None
         op, body = value.reduction.op, value.body
-        tails = place.guarded & set(value.over) - place.collapsed
+        tails = place.ends.keys() & {*value.over} - place.collapsed
         masks = [self.access.tail(axis, place) for axis in sorted(tails)]
         while isinstance(body, Guard) and _is_identity(body.other, op):
             found = self.conditions(body, place)
             if found is None:
                 return old
-            place = _alone(body.conditions, place).under(*found)
+            place = self._alone(body.conditions, place).under(*found)
             masks, body = masks + found, body.body
         if self.is_identity(body, op, place):
             return old
@@ -204,7 +217,7 @@ class Values:
             turned = instruction.first is instruction.second and sides[1][0] in pair[0].lanes
             pair = pair[::-1] if turned else pair
         for side, (value, lanes) in enumerate(zip(pair, sides)):
-            for axis in sorted(place.guarded & place.collapsed):
+            for axis in sorted(place.ends.keys() & place.collapsed):
                 zero = literal(0, value.dtype or f32)
                 mask = self.access.tail(axis, place)
                 value = self.indexing.apply("select", [mask, value, zero], zero.dtype or f32,
@@ -213,13 +226,6 @@ class Values:
                 raise Illegal(f"an operand of {instruction.name} has rows and columns")
             pair[side] = self.indexing.expand(value, lanes + swallowed)
         return self.build.emit(instruction.name, (old, *pair), old.dtype, old.lanes)
-
-
-def _alone(conditions: Sequence[Index], place: Place) -> Place:
-    """The place without the written-out axes along which the side of a guard may change: what is
-    loaded for all their positions together would lie outside at some."""
-    touched = names_of(conditions)
-    return replace(place, unrolled={a: u for a, u in place.unrolled.items() if a not in touched})
 
 
 def _lie(instruction: MatrixInstruction, factors: Sequence[Expression]) -> bool:

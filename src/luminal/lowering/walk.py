@@ -112,7 +112,7 @@ class Walk:
         """The places that a written-out loop visits."""
         axis, step = node.loop.axis, node.loop.step
         span = place.span[axis]
-        fixed = span.is_constant and axis not in place.guarded
+        fixed = span.is_constant and axis not in place.ends
         if node.lanes:
             self.indexing.lane(axis, node.lanes)
             whole = fixed and span.constant >= node.lanes * step

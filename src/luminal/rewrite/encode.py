@@ -151,7 +151,7 @@ class Encoding:
     def mentions(self, number: int) -> int:
         item = self.items[number]
         op, attribute = (item.op, item.attribute) if isinstance(item, Term) else ("guard", item)
-        return self.mask(mentioned(op, attribute) or ())
+        return self.mask(mentioned(op, attribute))
 
     def given(self, number: int) -> int:
         return int(not self.items[number].attribute.constant)
