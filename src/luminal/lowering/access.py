@@ -359,19 +359,15 @@ class Access:
         key = ("position", memory.name, id(offset))
         found = self.build.recall(key)
         if found is None:
-            found = self._position(memory, offset)
+            levels: dict[int, dict[Monomial, int]] = {}
+            for monomial, coefficient in offset.terms:
+                levels.setdefault(self.indexing.depth(monomial), {})[monomial] = coefficient
+            found = memory.start
+            for depth in sorted(levels):
+                step = self.indexing.scalar(Index.build(levels[depth]))
+                found = self.build.offset(found, step)
             self.build.remember(key, found.depth, found)
         return found, constant
-
-    def _position(self, memory: Memory, offset: Index) -> Val:
-        levels: dict[int, dict[Monomial, int]] = {}
-        for monomial, coefficient in offset.terms:
-            levels.setdefault(self.indexing.depth(monomial), {})[monomial] = coefficient
-        found = memory.start
-        for depth in sorted(levels):
-            step = self.indexing.scalar(Index.build(levels[depth]))
-            found = self.build.offset(found, step)
-        return found
 
 
 def _masks(mask: Val | None) -> tuple[Val, ...]:

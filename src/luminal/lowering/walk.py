@@ -237,7 +237,7 @@ class Walk:
         before = Index.of(0)
         for nest, chain, count in zip(nests, chains, counts):
             here, last = Index.of(name), before + count
-            tested = self._inside(here, before, last) if len(nests) > 1 else None
+            tested = self._inside(here, before, last)
             self.build.when(tested, partial(self._nest, nest, chain, here - before, place))
             before = last
         self.build.append(Parallel(unit, count_val, self.build.close()))

@@ -27,7 +27,7 @@ DTYPE_CODE = {d: i for i, d in enumerate(ALL)}
 MAX_AXES = 62  # bits of a mask
 
 
-Interned = Map | ScatterMap | Domain | None | Term  # a term: an operation without its operands
+Interned = Map | ScatterMap | Domain | Term  # a term: an operation without its operands
 
 
 class Encoding:
@@ -89,7 +89,7 @@ class Encoding:
         if term.op in SCALARS:
             return OPAQUE[len(term.children)], (self._head(term),)
         if term.op == "guard":
-            return name, (self.number("domain", self.space.domain(attribute)),)
+            return name, (self.number("domain", attribute),)
         if isinstance(attribute, Map | ScatterMap):
             return name, (self.number("map", attribute),)
         return name, (self._head(term),)

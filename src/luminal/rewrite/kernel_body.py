@@ -161,12 +161,8 @@ class Body:
         return Guard(missing, load, zero(dtype)) if missing else load
 
     def _guard(self, node: ENode, known: Known) -> Expression:
-        domain: Known | None = node.attribute
+        domain: Known = node.attribute
         first, second = node.children
-        if domain is None:
-            return self.expression(second, known)
-        if not domain:
-            return self.expression(first, known)
         body = self.expression(first, known + domain)
         complement = (-1 - domain[0],) if len(domain) == 1 else ()
         return Guard(domain, body, self.expression(second, known + complement))

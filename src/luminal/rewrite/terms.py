@@ -150,7 +150,7 @@ def mentioned(op: str, found: Any) -> frozenset[str]:
         return frozenset(found[1:])
     if op == "index":
         return frozenset(found.names())
-    return names_of(found or ()) if op == "guard" else frozenset()
+    return names_of(found) if op == "guard" else frozenset()
 
 
 def is_reduction(term: Term) -> bool:
