@@ -8,7 +8,7 @@ rules; the tests have a slow interpreter in NumPy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TypeAlias, Union
@@ -129,7 +129,7 @@ class Parallel:
 Statement: TypeAlias = Union[Instruction, For, When, Parallel]
 
 
-def statements(body: list[Statement]) -> list[Statement]:
+def statements(body: Iterable[Statement]) -> list[Statement]:
     """All statements of a body, also those inside loops."""
     found: list[Statement] = []
     for statement in body:
@@ -139,7 +139,7 @@ def statements(body: list[Statement]) -> list[Statement]:
     return found
 
 
-def instructions(body: list[Statement]) -> list[Instruction]:
+def instructions(body: Iterable[Statement]) -> list[Instruction]:
     """All instructions of a body."""
     return [s for s in statements(body) if isinstance(s, Instruction)]
 

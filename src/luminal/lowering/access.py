@@ -7,8 +7,9 @@ block transposed in registers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import replace
+from functools import cache
 from math import prod
 
 from ..errors import Illegal
@@ -39,7 +40,7 @@ class Access:
         self.memories, self.extents = memories, extents  # of axes
         self.evaluate: Evaluate
         self.note: Callable[[Memory, Index, int], None]
-        self._offsets: dict[tuple[object, ...], Index] = {}
+        self.offset = cache(self._offset)
 
     # ---- loads
 
@@ -47,28 +48,18 @@ class Access:
         """An element, or the lanes, of a buffer at a place."""
         memory = self.memories[load.buffer]
         data = self._slots(load.slots, place)
-        axes = sorted(load.names & place.index.keys())
 
         def locate(where: Place) -> Index:
-            if data:
-                return self._offset(memory, self._at(load.index, data, where, memory))
-            key = (memory.name, load.index, *(id(where.index[a]) for a in axes))  # all are interned
-            found = self._offsets.get(key)
-            if found is None:
-                index = self._at(load.index, data, where, memory)
-                found = self._offsets[key] = self._offset(memory, index)
-            return found
+            return self.offset(memory, self._at(load.index, data, where, memory))
 
-        guarded = place.guarded & set(axes)
-        if not guarded and not place.masks:
+        guarded = place.ends.keys() & load.names
+        tested = guarded or place.masks
+        if not tested or self._inside(load, self._at(load.index, data, place, memory), memory,
+                                      place.lanes):  # fmt: skip
             return self._load(memory, locate, place, None)
-        if self._inside(load, self._at(load.index, data, place, memory), memory, place.lanes):
-            return self._load(memory, locate, place, None)
-        masks = list(place.masks)
-        if guarded:
-            masks += self.tail_masks(guarded, place)
-            place = self.clamped(guarded, place)
-        return self._load(memory, locate, place, self.indexing.all_of(masks, place.lanes))
+        masks = [*place.masks, *self.tail_masks(guarded, place)]
+        held = self.clamped(guarded, place)
+        return self._load(memory, locate, held, self.indexing.all_of(masks, place.lanes))
 
     def load_tile(self, value: Value, home: Home, place: Place) -> Val:
         """A value from its tile in the workspace."""
@@ -79,17 +70,14 @@ class Access:
         """The offset in a tile: positions count from where the home's loop stands."""
 
         def locate(where: Place) -> Index:
-            inside = [where.index[a] - start for a, start in zip(value.axes, home.base)]
-            return self._offset(memory, inside)
+            inside = (where.index[a] - start for a, start in zip(value.axes, home.base))
+            return self.offset(memory, tuple(inside))
 
         return locate
 
-    def _offset(self, memory: Memory, index: Sequence[Index]) -> Index:
-        key = (memory.name, *map(id, index))
-        found = self._offsets.get(key)
-        if found is None:
-            found = self._offsets[key] = memory.storage.offset(index, self.space)
-        return found
+    def _offset(self, memory: Memory, index: tuple[Index, ...]) -> Index:
+        """The number of an element."""
+        return memory.storage.offset(index, self.space)
 
     def _slots(self, slots: Sequence[tuple[str, Expression]], place: Place) -> dict[str, Index]:
         """Data-dependent indices as variables."""
@@ -101,7 +89,7 @@ class Access:
 
     def _at(
         self, index: Sequence[Index], data: dict[str, Index], place: Place, memory: Memory
-    ) -> list[Index]:
+    ) -> tuple[Index, ...]:
         """The position in each dimension; one that depends on data is clamped into it."""
         found = []
         for position, extent in zip(index, memory.shape):
@@ -109,7 +97,7 @@ class Access:
             if data and position.names() & data.keys():
                 here = here.substitute(data).minimum(extent - 1).maximum(0)
             found.append(here)
-        return found
+        return tuple(found)
 
     def _inside(self, load: Load, at: Sequence[Index], memory: Memory, lanes: Lanes) -> bool:
         """Whether all lanes are in the buffer, or in the zeros that its layout is padded with."""
@@ -120,13 +108,13 @@ class Access:
             for plain, here, extent, unit in dimensions
         )
 
-    def clamped(self, axes: frozenset[str], place: Place) -> Place:
+    def clamped(self, axes: Set[str], place: Place) -> Place:
         """With scalar indices that may pass their extent held at the last element."""
         held = {axis: self.indexing.opaque(place.index[axis].minimum(self.extents[axis] - 1))
                 for axis in sorted(axes - {a for a, _ in place.lanes})}  # fmt: skip
         return replace(place, index=place.index | held)
 
-    def tail_masks(self, axes: frozenset[str], place: Place) -> list[Val]:
+    def tail_masks(self, axes: Set[str], place: Place) -> list[Val]:
         """For guarded axes in lanes: which lanes are inside; for others: that there is anything."""
         lanes = {a for a, _ in place.lanes}
         masks = [self.tail(axis, place) for axis in sorted(axes & lanes)]
@@ -150,7 +138,7 @@ class Access:
         if mask is not None:
             still = {a for a, _ in mask.lanes} - {a for a, _ in lanes}
             if still:  # a condition keeps the index inside in a row's lanes, not in those behind it
-                tails = [self.tail(a, place) for a in sorted(place.guarded & still)]
+                tails = [self.tail(a, place) for a in sorted(place.ends.keys() & still)]
                 mask = self.indexing.all_of([mask, *tails], place.lanes)
                 return self._load_at(memory, offset, place.lanes, mask)
             if not lanes:
@@ -236,7 +224,7 @@ class Access:
         positions of the written-out axis along which the rows run; None where there is none."""
         axis, size, stride = step
         for other, (position, block) in place.unrolled.items():
-            if block != size or {axis, other} & place.guarded:
+            if block != size or {axis, other} & place.ends.keys():
                 continue
             first = place.moved(other, -position)
             start = locate(first)
@@ -307,7 +295,7 @@ class Access:
         self, value: Value, store: Store, index: list[Index], data: dict[str, Index], place: Place
     ) -> list[Val] | None:
         """The conditions under which a store happens; None: never."""
-        masks = [self.tail(axis, place) for axis in sorted(place.guarded & set(value.points))]
+        masks = [self.tail(axis, place) for axis in sorted(place.ends.keys() & {*value.points})]
         shape = self.memories[store.buffer].shape
         slotted = (at for at in zip(store.index, index, shape) if at[0].names() & data.keys())
         conditions = [c for _, here, extent in slotted for c in (here, extent - 1 - here)]
@@ -371,19 +359,15 @@ class Access:
         key = ("position", memory.name, id(offset))
         found = self.build.recall(key)
         if found is None:
-            found = self._position(memory, offset)
+            levels: dict[int, dict[Monomial, int]] = {}
+            for monomial, coefficient in offset.terms:
+                levels.setdefault(self.indexing.depth(monomial), {})[monomial] = coefficient
+            found = memory.start
+            for depth in sorted(levels):
+                step = self.indexing.scalar(Index.build(levels[depth]))
+                found = self.build.offset(found, step)
             self.build.remember(key, found.depth, found)
         return found, constant
-
-    def _position(self, memory: Memory, offset: Index) -> Val:
-        levels: dict[int, dict[Monomial, int]] = {}
-        for monomial, coefficient in offset.terms:
-            levels.setdefault(self.indexing.depth(monomial), {})[monomial] = coefficient
-        found = memory.start
-        for depth in sorted(levels):
-            step = self.indexing.scalar(Index.build(levels[depth]))
-            found = self.build.offset(found, step)
-        return found
 
 
 def _masks(mask: Val | None) -> tuple[Val, ...]:

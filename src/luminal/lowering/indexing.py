@@ -7,6 +7,7 @@ The variables of an index are loop counters, run-time sizes, lanes ("~axis.size"
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 
 from ..errors import Illegal
 from ..graph.dtype import DType, boolean, i32, i64
@@ -28,9 +29,7 @@ class Indexing:
         self.build, self.space = build, space
         self.scalars: dict[str, Val] = {}
         self.vectors: dict[str, Val | tuple[str, int]] = {}  # lanes, or data with lanes
-        self._substituted: dict[tuple[int, ...], Index] = {}  # by identity: indices are interned
-        self._split: dict[tuple[int, Lanes], Linear | None] = {}
-        self._known: dict[tuple[Index, tuple[Index, ...]], bool | None] = {}
+        self.split, self.known = cache(self._split), cache(self._known)
 
     # ---- variables
 
@@ -73,16 +72,8 @@ class Indexing:
 
     def at(self, index: Index, place: Place) -> Index:
         """An index over axes at a place."""
-        names = [n for n in index.names() if n in place.index]
-        if not names:
-            return index
-        names.sort()
-        key = (id(index), *(id(place.index[n]) for n in names))
-        found = self._substituted.get(key)
-        if found is None:
-            mapping = {n: place.index[n] for n in names}
-            found = self._substituted[key] = self.space.substitute(index, mapping)
-        return found
+        mapping = {n: place.index[n] for n in index.names() if n in place.index}
+        return self.space.substitute(index, mapping) if mapping else index
 
     # ---- scalars
 
@@ -167,15 +158,9 @@ class Indexing:
         lanes = tuple([lane for lane in order if lane in found]) if found else ()
         return self.build.emit(op, tuple([self.expand(a, lanes) for a in args]), dtype, lanes)
 
-    def split(self, index: Index, order: Lanes) -> Linear | None:
+    def _split(self, index: Index, order: Lanes) -> Linear | None:
         """(index at lane 0, [(axis, size, stride)]) of an index that is linear in lanes, else
         None."""
-        key = (id(index), order)
-        if key not in self._split:
-            self._split[key] = self._linear(index, order)
-        return self._split[key]
-
-    def _linear(self, index: Index, order: Lanes) -> Linear | None:
         steps = []
         for axis, size in order:
             name = lane_name(axis, size)
@@ -213,14 +198,11 @@ class Indexing:
 
     # ---- conditions
 
-    def known(self, condition: Index, facts: tuple[Index, ...]) -> bool | None:
+    def _known(self, condition: Index, facts: tuple[Index, ...]) -> bool | None:
         """Whether condition >= 0: True or False where it is proven."""
-        key = condition, facts
-        if key not in self._known:
-            holds = self.space.implies(facts, condition)
-            fails = not holds and self.space.contradicts(facts, condition)
-            self._known[key] = holds if holds or fails else None
-        return self._known[key]
+        if self.space.implies(facts, condition):
+            return True
+        return False if self.space.contradicts(facts, condition) else None
 
     def open_conditions(self, conditions: Iterable[Index], place: Place) -> list[Val] | None:
         """Those of the conditions (>= 0, at the place) that have to be tested; None where one is

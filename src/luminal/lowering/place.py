@@ -29,8 +29,8 @@ class Place:
     index: axis -> where it stands, over loop counters, sizes and lanes. span: axis -> how much of
     it is still to walk, from there. most: axis -> a constant that the span does not exceed, or
     None. lanes: the vector axes that are open, outermost first. collapsed: those of them that an
-    instruction sums. partial: which of its own accumulators an unrolled reduced axis uses. guarded:
-    axes whose index may pass the end of the tile in which it walks; ends: where that is (beyond it
+    instruction sums. partial: which of its own accumulators an unrolled reduced axis uses. ends:
+    axes whose index may pass the end of the tile in which it walks, and where that is (beyond it
     another thread may be at work). unrolled: axis -> (position in a written-out block, size
     of the block). facts: indices known to be >= 0. masks: conditions under which expressions are
     looked at. spelled: axes whose loops are written out here, whatever their kind.
@@ -42,7 +42,6 @@ class Place:
     lanes: Lanes = ()
     collapsed: frozenset[str] = frozenset()
     partial: tuple[int, ...] = ()
-    guarded: frozenset[str] = frozenset()
     ends: dict[str, Index] = field(default_factory=dict)
     unrolled: dict[str, tuple[int, int]] = field(default_factory=dict)
     facts: tuple[Index, ...] = ()
@@ -64,8 +63,7 @@ class Place:
         other.index = {**self.index, axis: self.index[axis] + offset}
         other.span = {**self.span, axis: Index.of(span)}
         other.most = {**self.most, axis: most}
-        if guarded and not (axis in self.guarded and self.span[axis].is_constant):
-            other.guarded = self.guarded | {axis}
+        if guarded and not (axis in self.ends and self.span[axis].is_constant):
             other.ends = {**self.ends, axis: self.index[axis] + self.span[axis]}
         if axis in self.unrolled:
             other.unrolled = {a: u for a, u in self.unrolled.items() if a != axis}

@@ -11,8 +11,7 @@ from ..graph.dtype import DType, boolean, f32
 from ..graph.index import Index, names_of
 from ..graph.scalars import COMBINE, identity
 from ..kernel.domains import outside
-from ..kernel.kernel import Apply, Constant, Expression, Guard, Load, Position, Read, Value, walk
-from ..kernel.kernel import indices as indices_of
+from ..kernel.kernel import Apply, Constant, Expression, Guard, Load, Position, Read, Value
 from ..kernel.narrow import operands
 from ..kernel.program import Val
 from ..kernel.target import MatrixInstruction
@@ -43,58 +42,12 @@ class Values:
         self.access, self.indexing, self.build = access, access.indexing, access.build
         self.homes, self.values, self.instructions = homes, values, instructions
         self.held: dict[Key, Val] = {}
-        self._mentioned: dict[int, tuple[Expression, frozenset[str] | None]] = {}
         access.evaluate = self.evaluate
 
     # ---- expressions
 
     def evaluate(self, expression: Expression, place: Place) -> Val:
         """The value of an expression, over the lanes on which it depends."""
-        return self._evaluate(expression, place, {})
-
-    def _evaluate(self, expression: Expression, place: Place, done: dict[int, Val]) -> Val:
-        """`done`: what is known at this place, by identity of the expression."""
-        found = done.get(id(expression))
-        if found is None:
-            key = self._key(expression, place)
-            found = None if key is None else self.build.recall(key)
-            if found is None:
-                found = self._fresh(expression, place, done)
-                if key is not None:
-                    self.build.remember(key, found.depth, found)
-            done[id(expression)] = found
-        return found
-
-    def _key(self, expression: Expression, place: Place) -> Key | None:
-        """All that its code depends on, where that is the place alone: written-out copies of a
-        body look at most of it at the same places."""
-        if isinstance(expression, Constant):
-            return None
-        if id(expression) not in self._mentioned:  # kept, so that no other one gets its identity
-            self._mentioned[id(expression)] = expression, self._mentions(expression)
-        axes = self._mentioned[id(expression)][1]
-        if axes is None:
-            return None
-        if place.masks:  # their lanes may be of any axis
-            axes = axes | place.guarded
-        index, unrolled, ends = place.index, place.unrolled, place.ends
-        return (
-            "expression", id(expression), place.lanes, place.facts, *[m.name for m in place.masks],
-            *[(id(index[a]), unrolled.get(a), id(ends[a]) if a in place.guarded else 0)
-              for a in axes],
-        )  # fmt: skip
-
-    def _mentions(self, expression: Expression) -> frozenset[str] | None:
-        """The axes that it mentions; None if it reads what changes while the kernel runs."""
-        parts = [*walk(expression)]
-        changes = any(
-            isinstance(e, Read) or (isinstance(e, Load) and e.buffer in self.build.written)
-            for e in parts
-        )
-        axes = names_of(i for e in parts for i in indices_of(e)) & self.access.extents.keys()
-        return None if changes else axes
-
-    def _fresh(self, expression: Expression, place: Place, done: dict[int, Val]) -> Val:
         if isinstance(expression, Constant):
             return literal(expression.value, expression.dtype)
         if isinstance(expression, Load):
@@ -105,8 +58,8 @@ class Values:
             index = self.indexing.at(expression.index, place)
             return self.indexing.vector(index, place.lanes, expression.dtype)
         if isinstance(expression, Guard):
-            return self._guard(expression, place, done)
-        args = [self._evaluate(a, place, done) for a in expression.args]
+            return self._guard(expression, place)
+        args = [self.evaluate(a, place) for a in expression.args]
         return self.apply(expression.op, args, expression.dtype, place)
 
     def apply(self, op: str, args: Sequence[Val], dtype: DType, place: Place) -> Val:
@@ -143,45 +96,35 @@ class Values:
 
     # ---- guards
 
-    def _guard(self, guard: Guard, place: Place, done: dict[int, Val]) -> Val:
+    def _guard(self, guard: Guard, place: Place) -> Val:
         """body where all conditions hold, else other; what ranges decide is not tested."""
-        masks = self.conditions(guard, place)
+        masks, side = self.conditions(guard, place), self._alone(guard.conditions, place)
         if not masks:
-            side = self._alone(guard.conditions, place, masks is not None)
-            branch = guard.other if masks is None else guard.body
-            return self._evaluate(branch, side, done if side is place else {})
+            return self.evaluate(guard.other if masks is None else guard.body, side)
         mask = self.indexing.all_of(masks, place.lanes)
         assert mask is not None
-        side = self._alone(guard.conditions, place, True).under(mask)
-        body = self._evaluate(guard.body, side, {})
-        other, below = guard.other, place
-        if not isinstance(other, Constant):
-            below = self._alone(guard.conditions, place, False)
-            below = below.under(self.indexing.negation(mask))
-        args = [mask, body, self._evaluate(other, below, {})]
+        body, below = self.evaluate(guard.body, side.under(mask)), side
+        if not isinstance(guard.other, Constant):
+            below = side.under(self.indexing.negation(mask))
+        args = [mask, body, self.evaluate(guard.other, below)]
         return self.apply("select", args, guard.dtype, place)
 
-    def _alone(self, conditions: Sequence[Index], place: Place, holds: bool) -> Place:
-        """The place without the written-out axes along which the side of a guard may change: what
-        is loaded for all their positions together would lie outside at some."""
-        shared = {}
-        for axis, (position, size) in place.unrolled.items():
-            touched = [c for c in conditions if axis in c.names()]
-            if touched:
-                ends = [place.moved(axis, n - position) for n in (0, size - 1)]
-                known = (
-                    all(self.indexing.known(self.indexing.at(c, end), end.facts) is holds
-                        for end in ends)
-                    for c in touched
-                )  # fmt: skip
-                if not (all(known) if holds else any(known)):
-                    continue
-            shared[axis] = (position, size)
-        return place if len(shared) == len(place.unrolled) else replace(place, unrolled=shared)
+    def _alone(self, conditions: Sequence[Index], place: Place) -> Place:
+        """The place without the written-out axes along which a condition may change: what is loaded
+        for all their positions together would lie outside at some."""
+
+        def still(axis: str, position: int, size: int) -> bool:
+            ends = [place.moved(axis, n - position) for n in (0, size - 1)]
+            known = ({self.indexing.known(self.indexing.at(c, end), end.facts) for end in ends}
+                     for c in conditions if axis in c.names())  # fmt: skip
+            return all(found in ({True}, {False}) for found in known)
+
+        shared = {axis: where for axis, where in place.unrolled.items() if still(axis, *where)}
+        return replace(place, unrolled=shared)
 
     def conditions(self, guard: Guard, place: Place) -> list[Val] | None:
         """The conditions that have to be tested; None where one is known to fail."""
-        loose = place.guarded - {a for a, _ in place.lanes}
+        loose = place.ends.keys() - {a for a, _ in place.lanes}
         touched = loose & names_of(guard.conditions)
         if touched:  # the loads below stand at the last element, so their conditions must too
             place = self.access.clamped(touched, place)
@@ -203,13 +146,13 @@ class Values:
         """The accumulator with the body combined in; the old one where a condition fails."""
         assert value.reduction is not None
         op, body = value.reduction.op, value.body
-        tails = place.guarded & set(value.over) - place.collapsed
+        tails = place.ends.keys() & {*value.over} - place.collapsed
         masks = [self.access.tail(axis, place) for axis in sorted(tails)]
         while isinstance(body, Guard) and _is_identity(body.other, op):
             found = self.conditions(body, place)
             if found is None:
                 return old
-            place = self._alone(body.conditions, place, True).under(*found)
+            place = self._alone(body.conditions, place).under(*found)
             masks, body = masks + found, body.body
         if self.is_identity(body, op, place):
             return old
@@ -274,7 +217,7 @@ class Values:
             turned = instruction.first is instruction.second and sides[1][0] in pair[0].lanes
             pair = pair[::-1] if turned else pair
         for side, (value, lanes) in enumerate(zip(pair, sides)):
-            for axis in sorted(place.guarded & place.collapsed):
+            for axis in sorted(place.ends.keys() & place.collapsed):
                 zero = literal(0, value.dtype or f32)
                 mask = self.access.tail(axis, place)
                 value = self.indexing.apply("select", [mask, value, zero], zero.dtype or f32,

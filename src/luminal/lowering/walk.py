@@ -112,7 +112,7 @@ class Walk:
         """The places that a written-out loop visits."""
         axis, step = node.loop.axis, node.loop.step
         span = place.span[axis]
-        fixed = span.is_constant and axis not in place.guarded
+        fixed = span.is_constant and axis not in place.ends
         if node.lanes:
             self.indexing.lane(axis, node.lanes)
             whole = fixed and span.constant >= node.lanes * step
@@ -237,7 +237,7 @@ class Walk:
         before = Index.of(0)
         for nest, chain, count in zip(nests, chains, counts):
             here, last = Index.of(name), before + count
-            tested = self._inside(here, before, last) if len(nests) > 1 else None
+            tested = self._inside(here, before, last)
             self.build.when(tested, partial(self._nest, nest, chain, here - before, place))
             before = last
         self.build.append(Parallel(unit, count_val, self.build.close()))

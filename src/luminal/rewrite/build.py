@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 from ..graph.dtype import DType, i64, wrapped
@@ -22,8 +23,8 @@ class Builder:
     def __init__(self, space: Space) -> None:
         self.space = space
         self.terms = Terms(space)
-        self._reads: dict[tuple[int, tuple[tuple[str, Index], ...]], int] = {}
-        self._domains: dict[tuple[int, bool], Domain | None] = {}
+        self._moved = cache(self._read)
+        self.domain = cache(self._domain)
         self._sizes: dict[int, int] = {}
 
     def node(self, term: int) -> Term:
@@ -64,17 +65,13 @@ class Builder:
         Axes that the mapping lacks stay. Reads of reads are one read, and guards are read branch by
         branch: what is only moved is never stored.
         """
-        node = self.node(term)
         entries = self.entries(self.axes(term), mapping)
         if all(index.text == axis for axis, index in entries):
             return term
-        key = (term, entries)
-        if key not in self._reads:
-            self._reads[key] = self._read(term, node, entries)
-        return self._reads[key]
+        return self._moved(term, entries)
 
-    def _read(self, term: int, node: Term, entries: tuple[tuple[str, Index], ...]) -> int:
-        mapping = dict(entries)
+    def _read(self, term: int, entries: tuple[tuple[str, Index], ...]) -> int:
+        node, mapping = self.node(term), dict(entries)
         if node.op == "index":
             return self.index(self.space.substitute(node.attribute, mapping), node.dtype)
         if node.op == "cast" and self.node(node.children[0]).op == "index":
@@ -181,16 +178,11 @@ class Builder:
             self._sizes[term] = 1 + max(map(self._parts, node.children))
         return term
 
-    def domain(self, condition: int, truth: bool) -> Domain | None:
+    def _domain(self, condition: int, truth: bool) -> Domain | None:
         """Where a bool term has this value, as a conjunction; None if it is not one."""
+        node = self.node(condition)
         if self._parts(condition) > MOST_PARTS:
             return None
-        key = (condition, truth)
-        if key not in self._domains:
-            self._domains[key] = self._domain(self.node(condition), truth)
-        return self._domains[key]
-
-    def _domain(self, node: Term, truth: bool) -> Domain | None:
         if node.op == "const":
             return () if bool(node.attribute) is truth else (Index.of(-1),)
         if node.op in ("less", "equal"):

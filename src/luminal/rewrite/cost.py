@@ -64,11 +64,9 @@ class CostEstimator:
         low = mask & -mask
         return self.extents[low.bit_length() - 1] * self.points(mask ^ low)
 
-    def _share(self, domain: Domain | None) -> float:
+    def _share(self, domain: Domain) -> float:
         """The part of all points at which a domain holds, estimated."""
         encoding = self.classes.encoding
-        if domain is None:
-            return 0.0
         names = encoding.names(encoding.mask(n for c in domain for n in c.names()))
         held = 0
         for sample in range(_SAMPLES):

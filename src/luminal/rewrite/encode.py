@@ -27,7 +27,7 @@ DTYPE_CODE = {d: i for i, d in enumerate(ALL)}
 MAX_AXES = 62  # bits of a mask
 
 
-Interned = Map | ScatterMap | Domain | None | Term  # a term: an operation without its operands
+Interned = Map | ScatterMap | Domain | Term  # a term: an operation without its operands
 
 
 class Encoding:
@@ -89,7 +89,7 @@ class Encoding:
         if term.op in SCALARS:
             return OPAQUE[len(term.children)], (self._head(term),)
         if term.op == "guard":
-            return name, (self.number("domain", self.space.domain(attribute)),)
+            return name, (self.number("domain", attribute),)
         if isinstance(attribute, Map | ScatterMap):
             return name, (self.number("map", attribute),)
         return name, (self._head(term),)
@@ -151,7 +151,7 @@ class Encoding:
     def mentions(self, number: int) -> int:
         item = self.items[number]
         op, attribute = (item.op, item.attribute) if isinstance(item, Term) else ("guard", item)
-        return self.mask(mentioned(op, attribute) or ())
+        return self.mask(mentioned(op, attribute))
 
     def given(self, number: int) -> int:
         return int(not self.items[number].attribute.constant)

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import CompileError
 from .language import FUNCTIONS, OPERATIONS, TABLES
-from .matching import Compiled, Rule, compiled
+from .matching import Compiled, Rule, compiled, matcher
 
 Inserted = tuple[str, tuple[Any, ...]]  # operation, literals and numbers of earlier terms
 Row = tuple[tuple[Any, ...], Any]
@@ -136,7 +136,7 @@ class Engine:
         else:
             starts = {n: old for n, (old, age) in enumerate(zip(looked, ages)) if old < age}
         for place, start in starts.items():
-            match, sides = rule.matcher(place)
+            match, sides = matcher(rule, place)
             others = [self.tables_by_name[other] for other, _ in sides]
             using = [
                 table.rows if known is None else table.index(known)

@@ -180,7 +180,7 @@ def _own_axes(n: ENode, axes: list[int], encoding: Encoding) -> int:
     (a dead branch, a read of a constant part): then others say the same without them."""
     if n.op in ("input", "scatter"):  # a scatter binds the axes of its points
         return 0
-    mask = encoding.mask(mentioned(n.op, n.attribute) or ())
+    mask = encoding.mask(mentioned(n.op, n.attribute))
     for c in n.inline:
         mask |= axes[c]
     return mask & ~n.over

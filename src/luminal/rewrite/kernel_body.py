@@ -39,7 +39,6 @@ from .plan import FusedKernel, Plan
 from .terms import SLOT, ScatterMap
 
 TRIVIAL = frozenset(("load", "read", "const", "index", "one"))
-SLOT_NAME = "$0"
 Slots = tuple[tuple[str, Expression], ...]
 Known = tuple[Index, ...]  # conditions that hold where an expression is evaluated
 
@@ -153,13 +152,8 @@ class Body:
         """A load at a map; guarded where nothing around it says that it stays inside."""
         found = node.attribute
         place = self.place(node.children[0])
-        entries = dict(found.entries)
-        slots: Slots = ()
-        if node.op == "gather":
-            slots = ((SLOT_NAME, self.expression(node.children[1], known)),)
-            rename = {SLOT: Index.of(SLOT_NAME)}
-            entries = {a: i.substitute(rename) for a, i in entries.items()}
-        load = load_from(place, dtype, entries, slots)
+        slots = tuple((SLOT, self.expression(x, known)) for x in node.children[1:])
+        load = load_from(place, dtype, dict(found.entries), slots)
         conditions = conditions_of(self.space, found)
         if conditions is None:
             return zero(dtype)
@@ -167,12 +161,8 @@ class Body:
         return Guard(missing, load, zero(dtype)) if missing else load
 
     def _guard(self, node: ENode, known: Known) -> Expression:
-        domain: Known | None = node.attribute
+        domain: Known = node.attribute
         first, second = node.children
-        if domain is None:
-            return self.expression(second, known)
-        if not domain:
-            return self.expression(first, known)
         body = self.expression(first, known + domain)
         complement = (-1 - domain[0],) if len(domain) == 1 else ()
         return Guard(domain, body, self.expression(second, known + complement))
@@ -301,10 +291,9 @@ def scatter_value(body: Body, node: ENode, place: BufferView) -> None:
     found: ScatterMap = node.attribute
     _, slot, values = node.children
     body.order = list(found.along)
-    slots = ((SLOT_NAME, body.expression(slot, ())),)
-    entries = {a: i.substitute({SLOT: Index.of(SLOT_NAME)}) for a, i in found.entries}
+    slots, entries = ((SLOT, body.expression(slot, ())),), dict(found.entries)
     index = tuple(entries[a] for a in place.axes)
-    plain = {n for i in index if SLOT_NAME not in i.names() for n in i.names()}
+    plain = {n for i in index if SLOT not in i.names() for n in i.names()}
     ordered = tuple(a for a in found.along if a not in plain)
     if len(ordered) == 1 and _moves(slots[0][1], ordered[0]):
         ordered = ()

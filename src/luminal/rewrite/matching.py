@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, TypeAlias
 
@@ -51,7 +51,7 @@ class Atom:
         return [column for column in self.columns if column.isidentifier()]
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class Compiled:
     """A rule, flattened."""
 
@@ -59,22 +59,12 @@ class Compiled:
     tests: list[str]
     variables: tuple[str, ...]
     action: str
-    _matchers: dict[int, Matcher] = field(default_factory=dict)
 
     @computed_once
     def act(self) -> Callable[..., None]:
         """act(matches, call, union, put, make) does what the rule says for each of its matches."""
         loop = f"  for {_tuple(self.variables)} in matches:"
         return _function(["def act(matches, call, union, put, make):", loop, f"    {self.action}"])
-
-    def matcher(self, place: int) -> Matcher:
-        """match(new rows of the atom at this place, {matches}, functions, *sides): adds those with
-        one of the rows there, tuples of `variables`; sides: what it looks up."""
-        found = self._matchers.get(place)
-        if found is None:
-            lines, sides = _Loops(self, place).written()
-            found = self._matchers[place] = _function(lines), sides
-        return found
 
 
 def parse(text: str) -> Tree:
@@ -99,6 +89,14 @@ def compiled(rule: Rule) -> Compiled:
     action = _action(rule.action, atoms)
     variables = tuple(dict.fromkeys(name for atom in atoms for name in atom.names))
     return Compiled(atoms, tests, variables, action)
+
+
+@cache
+def matcher(rule: Compiled, place: int) -> Matcher:
+    """match(new rows of the atom at this place, {matches}, functions, *sides): adds those with
+    one of the rows there, tuples of `variables`; sides: what it looks up."""
+    lines, sides = _Loops(rule, place).written()
+    return _function(lines), sides
 
 
 def _function(lines: Sequence[str]) -> Callable[..., None]:

@@ -9,6 +9,7 @@ made later, when all axes are known.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import cache
 from typing import TypeAlias
 
 from ..graph.dtype import i64, u64
@@ -52,7 +53,7 @@ class _Normaliser:
         self.terms: dict[Node, int] = {}
         self.buffers: list[BufferInfo] = []
         self.sources: dict[Node, int] = {}
-        self._analysed: dict[object, DigitView] = {}
+        self.analyse = cache(analyse)  # layers that repeat move their tensors in the same ways
         self._rules: dict[str, Callable[[Node], Placed]] = {
             "input": self._input,
             "literal": self._literal,
@@ -151,7 +152,8 @@ class _Normaliser:
     def _view(self, node: Node) -> Placed:
         (source,) = node.inputs
         dims = self.place[source]
-        digits = self._digits(node, tuple(c is not None for c in dims))
+        carried = tuple(c is not None for c in dims)
+        digits = self.analyse(node.attribute, source.shape, carried, self.sizes)
         before = len(self.place.axes.extents)
         bound, mapped = self._bind(digits, dims)
         result = tuple(self._position(p, digits, bound) for p in digits.positions)
@@ -174,12 +176,6 @@ class _Normaliser:
             return self.build.guard(conditions, term, fill)
 
         return result, make
-
-    def _digits(self, node: Node, carried: tuple[bool, ...]) -> DigitView:
-        key = (node.attribute, node.inputs[0].shape, carried)
-        if key not in self._analysed:
-            self._analysed[key] = analyse(*key, self.sizes)
-        return self._analysed[key]
 
     def _bind(
         self, digits: DigitView, dims: Dims

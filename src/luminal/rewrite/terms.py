@@ -35,7 +35,7 @@ from ..graph.scalars import SCALARS
 from ..graph.space import Space
 from ..kernel.domains import Number, Outside, outside_guard, outside_scalar
 
-SLOT = "$"  # the variable of a map that stands for a data-dependent index
+SLOT = "$0"  # the variable of a map that stands for a data-dependent index
 FROM_MEMORY = ("read", "gather", "scatter")  # their first operand is in memory
 ELSEWHERE = {"read": 1, "gather": 1, "scatter": 3}  # so many operands are taken at other points
 
@@ -121,7 +121,7 @@ class Terms:
         """The axes that a term depends on, from those of its children."""
         if is_reduction(term):
             return self.axes[term.children[0]] - set(term.attribute)
-        own = frozenset(self.space.axes.keys() & (mentioned(term.op, term.attribute) or ()))
+        own = frozenset(self.space.axes.keys() & mentioned(term.op, term.attribute))
         return own.union(*(self.axes[c] for c in term.children[ELSEWHERE.get(term.op, 0) :]))
 
 
@@ -138,8 +138,8 @@ def outside(terms: Terms) -> list[Outside]:
     return found
 
 
-def mentioned(op: str, found: Any) -> frozenset[str] | None:
-    """The names in the attribute of a term that its axes come from; None where it tells nothing."""
+def mentioned(op: str, found: Any) -> frozenset[str]:
+    """The names in the attribute of a term that its axes come from."""
     if isinstance(found, Map):
         return found.names
     if isinstance(found, ScatterMap):
@@ -150,7 +150,7 @@ def mentioned(op: str, found: Any) -> frozenset[str] | None:
         return frozenset(found[1:])
     if op == "index":
         return frozenset(found.names())
-    return names_of(found or ()) if op == "guard" else None
+    return names_of(found) if op == "guard" else frozenset()
 
 
 def is_reduction(term: Term) -> bool:

@@ -229,21 +229,31 @@ def _staged(name: str, types: str, columns: int, turned: bool) -> str:
     )  # fmt: skip
 
 
-def _tiled(name: str, product: str, rows: int, columns: int, turned: bool) -> str:
-    """Of 16 rows a load makes a first operand, of 16 columns second operands of two products."""
+def _by_loads(
+    name: str, product: str, rows: int, columns: int, turned: bool, streamed: bool = False
+) -> str:
+    """Of 16 rows a load makes a first operand, of 16 columns second operands of two products.
+    streamed: registers have the first operands of 16 rows."""
     down, count = rows // 16, rows * columns // 32
     kind, of = ("i32", "i8") if "s8" in product else ("f32", "u16")
     near, far, end = "lane / 8 % 2", "lane / 16", "_turned" * turned
     second = (f"16 * k + 8 * ({near})", f"2 * n + {far}") if turned else (
         f"16 * n + 8 * ({far})", f"2 * k + {near}")
-    return (
-        f"void {name}({kind} (&c)[{count}], buffer<{of}> in_a, buffer<{of}> in_b) {{\n"
-        "  const buffer<u16> a = (buffer<u16>)in_a, b = (buffer<u16>)in_b;\n"
-        "  const i32 lane = threadIdx.x % 32, row = lane % 8;\n"
-        "  #pragma unroll\n  for (i32 k = 0; k < 4; k++) {\n"
+    given = f"buffer<{of}> in_a, buffer<{of}> in_b"
+    first = (
         f"    u32 first[{down}][4];\n    #pragma unroll\n    for (i32 i = 0; i < {down}; i++)\n"
-        "      ldmatrix_4(first[i], a + (64 * (16 * i + lane % 16)"
+        "      ldmatrix_4(first[i], (buffer<u16>)in_a + (64 * (16 * i + lane % 16)"
         " + 8 * (2 * k + lane / 16 ^ row)));\n"
+    )
+    if streamed:
+        given = "const u32 (&a)[16], buffer<u16> in_b, bool on = false"
+        words = ", ".join(f"a[4 * k + {n}]" for n in range(4))
+        first = f"    const u32 first[1][4] = {{{{{words}}}}};\n"
+    return (
+        f"void {name}({kind} (&c)[{count}], {given}) {{\n"
+        "  const buffer<u16> b = (buffer<u16>)in_b;\n"
+        "  const i32 lane = threadIdx.x % 32, row = lane % 8;\n"
+        "  #pragma unroll\n  for (i32 k = 0; k < 4; k++) {\n" + first +
         f"    #pragma unroll\n    for (i32 n = 0; n < {columns // 16}; n++) {{\n      u32 r[4];\n"
         f"      ldmatrix_4{end}(r, b + (64 * ({second[0]} + row) + 8 * ({second[1]} ^ row)));\n"
         "      #pragma unroll\n      for (i32 m = 0; m < 2; m++) {\n"
@@ -253,28 +263,6 @@ def _tiled(name: str, product: str, rows: int, columns: int, turned: bool) -> st
         f"          {kind} sums[4] = {{c[at], c[at + 1], c[at + 2], c[at + 3]}};\n"
         f"          {product}(sums, first[i], second);\n"
         "          for (i32 e = 0; e < 4; e++) c[at + e] = sums[e]; } } } } }"
-    )  # fmt: skip
-
-
-def _streamed(name: str, product: str, turned: bool) -> str:
-    """Of each 16 by 16 elements a load makes second operands of two products."""
-    (down, beside), end = "kn" if turned else "nk", "_turned" * turned
-    near, far = "lane / 8 % 2", "lane / 16"
-    rows, blocks = (near, far) if turned else (far, near)
-    return (
-        f"void {name}(f32 (&c)[32], const u32 (&a)[16], buffer<u16> b, bool on = false) {{\n"
-        f"  const i32 lane = threadIdx.x % 32, row = lane % 8, rows = 64 * (8 * ({rows}) + row);\n"
-        "  #pragma unroll\n  for (i32 k = 0; k < 4; k++) {\n"
-        "    const u32 first[4] = {a[4 * k], a[4 * k + 1], a[4 * k + 2], a[4 * k + 3]};\n"
-        "    #pragma unroll\n    for (i32 n = 0; n < 4; n++) {\n"
-        f"      const i32 block = 2 * {beside} + {blocks};\n      u32 r[4];\n"
-        f"      ldmatrix_4{end}(r, b + (rows + 8 * (block ^ row) + 1024 * {down}));\n"
-        "      #pragma unroll\n      for (i32 m = 0; m < 2; m++) {\n"
-        "        const i32 at = 8 * n + 4 * m;\n"
-        "        const u32 second[2] = {r[2 * m], r[2 * m + 1]};\n"
-        "        f32 sums[4] = {c[at], c[at + 1], c[at + 2], c[at + 3]};\n"
-        f"        {product}(sums, first, second);\n"
-        "        for (i32 e = 0; e < 4; e++) c[at + e] = sums[e]; } } } }"
     )  # fmt: skip
 
 
@@ -331,7 +319,7 @@ def _functions() -> Iterable[Function]:
                 made, spec = _staged(name, types, n, turned), staged_product(dtype, turned)
                 yield Function(name, made, spec, "sm_90a")
             name = f"mma_{types}_rows" + end
-            made = _streamed(name, f"mma_{types}", turned)
+            made = _by_loads(name, f"mma_{types}", 16, 64, turned, streamed=True)
             needs = (f"mma_{types}", "ldmatrix_4" + end)
             yield Function(name, made, streamed_product(dtype, turned), needs=needs, own=False)
             name = f"wgmma_{types}_rows" + end
@@ -340,7 +328,7 @@ def _functions() -> Iterable[Function]:
     for i in (i for i in TILED if i.name == i.part):
         one, kind = "_".join(i.function.split("_")[:2]), (i.rows, i.columns, i.turned)
         of_tiles, called = tiled_product(i.first.numpy, *kind), (one, "ldmatrix_4" + end * i.turned)
-        text = _tiled(i.function, one, *kind)
+        text = _by_loads(i.function, one, *kind)
         yield Function(i.function, text, of_tiles, needs=("ldmatrix_4", *called), own=False)
     yield Function("copies_fence", _FENCE, unchanged)
     yield Function("products_wait", _PRODUCTS_WAIT, unchanged, "sm_90a")

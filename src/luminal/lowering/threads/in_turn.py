@@ -4,10 +4,11 @@ sums of a tile already, and there is no room for as many numbers again."""
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import groupby
 
 from ...graph.scalars import SCALARS
 from ...kernel.program import Instruction, Statement
-from ..verify import STORES
+from ..verify import STORES, instructions
 
 FEW = 32  # numbers that are stored at a time: so many loads may wait for memory together
 PURE = {*SCALARS, "fma", "offset", "pack", "shuffle"}
@@ -16,14 +17,10 @@ PURE = {*SCALARS, "fma", "offset", "pack", "shuffle"}
 def few_at_a_time(body: list[Statement], written: Collection[str]) -> list[Statement]:
     """The statements of one scope. written: memories that change."""
     made: list[Statement] = []
-    run: list[Instruction] = []
-    for s in body:
-        if isinstance(s, Instruction):
-            run.append(s)
-            continue
-        made += [*_in_turn(run, written), s]
-        run = []
-    return made + _in_turn(run, written)
+    for straight, several in groupby(body, lambda s: isinstance(s, Instruction)):
+        run = [*several]
+        made += _in_turn(instructions(run), written) if straight else run
+    return made
 
 
 def _in_turn(run: list[Instruction], written: Collection[str]) -> list[Statement]:

@@ -5,9 +5,10 @@ its order: their registers leave no room, and the next loads are to go on while 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import groupby
 
 from ...kernel.program import Instruction, Statement
-from ..verify import STORES, is_matrix
+from ..verify import STORES, instructions, is_matrix
 from .in_turn import PURE
 
 WORDS = 32  # registers of loads that are on their way at once
@@ -15,18 +16,17 @@ WORDS = 32  # registers of loads that are on their way at once
 
 def loads_first(body: list[Statement], written: Collection[str]) -> list[Statement]:
     """The statements of one scope. written: memories that change: their loads stay in order."""
+    if any(isinstance(s, Instruction) and is_matrix(s) for s in body):
+        return body
     made: list[Statement] = []
-    run: list[Instruction] = []
-    for s in body:
-        if isinstance(s, Instruction):
-            if is_matrix(s):
-                return body
-            if s.op in PURE or s.op in STORES or s.op == "load":
-                run.append(s)
-                continue
-        made += [*_reordered(run, written), s]
-        run = []
-    return made + _reordered(run, written)
+    for moves, several in groupby(body, _moves):
+        run = [*several]
+        made += _reordered(instructions(run), written) if moves else run
+    return made
+
+
+def _moves(s: Statement) -> bool:
+    return isinstance(s, Instruction) and s.op in (*PURE, *STORES, "load")
 
 
 def _reordered(run: list[Instruction], written: Collection[str]) -> list[Instruction]:

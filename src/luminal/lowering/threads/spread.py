@@ -261,13 +261,7 @@ class _Lanes(Staged):
             )
         where, further = self.along(ins, out.lanes, way)
         begin = self.moved(position, where)
-        masks: Row = rest[0] if rest else ()
-        if way and out.dtype.bytes <= 4 and out.dtype is not boolean:
-            return self.together(out, begin, further, masks)
-        return tuple(
-            self.emit("load", (begin, *masks[n : n + 1]), out.dtype, (at,))
-            for n, at in enumerate(further)
-        )
+        return self.together(out, begin, further, rest[0] if rest else ())
 
     def start(self, position: Val) -> tuple[Val, int]:
         """A position, and a constant that was added to it last."""
@@ -304,7 +298,9 @@ class _Lanes(Staged):
 
     def runs(self, begin: Val, places: list[int], dtype: DType) -> Iterator[tuple[int, int]]:
         """What one access takes: of places behind a position, (first, count)."""
-        for at, count in together(places, self.multiples.of(begin), self.wide // dtype.bytes):
+        whole = dtype.bytes <= 4 and dtype is not boolean
+        most = self.wide // dtype.bytes if whole else 1
+        for at, count in together(places, self.multiples.of(begin), most):
             if count * dtype.bytes < 4:  # less than a register
                 yield from ((at + n, 1) for n in range(count))
             else:
@@ -323,12 +319,8 @@ class _Lanes(Staged):
             return
         start, further = self.along(ins, value.lanes, way)
         begin, masks = self.moved(position, start), self.all_of(rest, first, len(row))
-        dtype = value.dtype
-        if not way or dtype is None or dtype.bytes > 4 or dtype is boolean:
-            for n, (val, more) in enumerate(zip(row, further)):
-                self.stored((val, begin, *masks[n : n + 1]), more)
-            return
-        numbers = dict(zip(further, row))
+        numbers, dtype = dict(zip(further, row)), value.dtype
+        assert dtype is not None
         for _, mask, places in self.alike(further, masks):
             for at, count in self.runs(begin, places, dtype):
                 val = numbers[at]
