@@ -34,7 +34,7 @@ SUMS: dict[str, tuple[Made, float]] = {
 
 @pytest.mark.parametrize("name", SUMS)
 def test_long_sums_keep_their_digits(name: str) -> None:
-    """Of equal numbers, whose roundings all go one way: added up in a row, 2^21 of them lose 1.7%."""
+    """Equal numbers, whose roundings all go one way: of 2^21 in a row 1.7% were lost."""
     make, want = SUMS[name]
     cx = luminal.Graph()
     make(cx).output()
