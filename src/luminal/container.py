@@ -43,7 +43,7 @@ class OtherFormat(ArtifactError):
     """Written by an earlier luminal, or a later one."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Blob:
     """Bytes of a file (a `Piece`), as they were written or not at all: what finds them damaged
     raises ArtifactError. raw: where they lie, mapped."""

@@ -17,6 +17,7 @@ import luminal
 from luminal import Graph, container, ops
 from luminal.artifact import kept
 from luminal.errors import InputError, Unsupported
+from luminal.runtime import native
 from luminal.store import Store
 
 WEIGHT = np.random.default_rng(0).standard_normal((96, 64), dtype=np.float32)
@@ -65,6 +66,29 @@ def test_a_second_program_does_not_ask_for_the_values(folder: Path) -> None:
     again, x, _, y = program()
     kept.set_parameters(again, never, "model")
     np.testing.assert_array_equal(run(again, x, y), first)
+
+
+@pytest.mark.parametrize("one", [0, 1])
+def test_what_lies_in_a_file_is_not_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, one: int
+) -> None:
+    """One parameter is set anew: what was made of it is made elsewhere, the rest stays mapped."""
+    monkeypatch.setattr(native, "MAPPED", 0)
+    values = [WEIGHT, np.linspace(-1, 1, 96, dtype=np.float32)]
+    rt, x, names, y = program()
+    kept.set_parameters(rt, lambda: list(zip(names, values)), "model")
+    run(rt, x, y)
+    (file,) = files(folder)
+    before = file.read_bytes()
+    again, x, names, y = program()
+    kept.set_parameters(again, lambda: [], "model")
+    for _ in range(2):
+        values[one] = values[one] * 0.5
+        again[names[one]] = values[one]
+        weight, bias = values
+        wanted = (np.ones((3, 64)) @ weight.T + bias) * np.exp(bias).sum()
+        np.testing.assert_allclose(run(again, x, y), wanted, rtol=1e-5, atol=1e-3)
+    assert file.read_bytes() == before
 
 
 @pytest.mark.parametrize("changed", [False, True])

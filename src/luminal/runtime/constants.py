@@ -95,15 +95,14 @@ class Constants:
                 found[memory] = array
         return found
 
-    def take(self, blocks: dict[int, Block], mapped: Mapping[int, np.ndarray]) -> None:
-        """Instead of making anything: what `pieces` once was, copied or where it lies."""
-        given = {n for n, memory in enumerate(self._plan.memories) if memory.kind == "parameter"}
-        self._given |= {place: array for place, array in mapped.items() if place in given}
-        own = {place: Block.lying(array) for place, array in mapped.items()}
-        for place, block in (blocks | own).items():
+    def take(self, blocks: Mapping[int, Block], mapped: Mapping[int, np.ndarray]) -> None:
+        """Instead of making anything: what `pieces` once was, in blocks or as given."""
+        for place, block in blocks.items():
+            self._blocks[place] = block
             self._slots.point(place, block.address)
-            if place not in self._given:
-                self._blocks[place] = block
+        for memory, array in mapped.items():
+            self._given[memory] = array
+            self._slots.point(memory, array.ctypes.data)
         self._stale.clear()
 
     def bind(self, sizes: Mapping[str, int]) -> None:
@@ -129,6 +128,8 @@ class Constants:
                 continue
             for argument in call.arguments:
                 self._repack(argument, stale, packed)
+            for memory in writes:
+                self._make_writable(memory)
             run(number)
             stale |= writes
         for argument in self._slots.packed:
@@ -139,8 +140,15 @@ class Constants:
         """Memory for what a constant call writes, at the present sizes."""
         size = self._plan.memories[memory].bytes(self._sizes)
         block = self._blocks.get(memory)
-        if block is None or not block.has_room(size) or block.held:
+        if block is None or block.bytes < size or block.held:
             block = self._blocks[memory] = Block(self._allocate, size)
+            self._slots.point(memory, block.address)
+
+    def _make_writable(self, memory: int) -> None:
+        """What lies in a file is replaced before it is made anew."""
+        block = self._blocks.get(memory)
+        if block is not None and not block.writable:
+            block = self._blocks[memory] = Block(self._allocate, block.bytes)
             self._slots.point(memory, block.address)
 
     def _repack(self, argument: Argument, stale: set[int], done: set[Argument]) -> None:
@@ -152,7 +160,7 @@ class Constants:
         view = laid_out(self.array(argument.memory).reshape(shape), argument.layout)
         place, size = self._slots.packed[argument], view.size * dtype.bytes
         block = self._blocks.get(place)
-        if block is None or not block.has_room(size):
+        if block is None or block.bytes < size or not block.writable:
             block = self._blocks[place] = Block(self.pool, size)
             self._slots.point(place, block.address)
         copy(block.array(dtype, view.shape), view, self._threads)

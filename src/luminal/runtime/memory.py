@@ -60,13 +60,12 @@ class Block:
 
     @classmethod
     def lying(cls, raw: np.ndarray) -> Block:
-        """Bytes that are there already; they are replaced, not overwritten, if they only can be
-        read."""
+        """Bytes that are there already, in a file: they are read only."""
         return cls(lambda *_: raw, len(raw))
 
-    def has_room(self, size: int) -> bool:
-        """So many bytes can be written."""
-        return self.bytes >= size and bool(self._raw.flags.writeable)
+    @property
+    def writable(self) -> bool:
+        return bool(self._raw.flags.writeable)
 
     def array(self, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
         """The memory as an array of this dtype and shape."""
@@ -78,8 +77,8 @@ class Block:
 
     @property
     def held(self) -> bool:
-        """Somebody else keeps an array that lies in this memory."""
-        return sys.getrefcount(self._owner) > self._own_references
+        """Somebody else keeps an array that lies in this memory, which could change."""
+        return self.writable and sys.getrefcount(self._owner) > self._own_references
 
 
 def copy(target: np.ndarray, source: np.ndarray, threads: int) -> None:

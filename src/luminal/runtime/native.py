@@ -144,14 +144,16 @@ class Native:
         return self._constants.pieces()
 
     def take(self, made: Mapping[int, Piece]) -> None:
-        small = {number: piece for number, piece in made.items() if piece.nbytes < MAPPED}
-        blocks = {n: Block(self._constants.pool, piece.nbytes) for n, piece in small.items()}
-        for number, piece in small.items():
-            piece.read(blocks[number].array_of_bytes()[: piece.nbytes])
-        large = {number: piece for number, piece in made.items() if number not in small}
+        blocks = dict[int, Block]()
+        large = {n: piece for n, piece in made.items() if piece.nbytes >= MAPPED}
+        for n, piece in ((n, piece) for n, piece in made.items() if n not in large):
+            blocks[n] = Block(self._constants.pool, piece.nbytes)
+            piece.read(blocks[n].array_of_bytes()[: piece.nbytes])
         with ThreadPoolExecutor(self._crew.threads) as readers:
-            arrays = readers.map(lambda piece: piece.mapped(), large.values())
-            self._constants.take(blocks, dict(zip(large, arrays)))
+            arrays = dict(zip(large, readers.map(lambda piece: piece.mapped(), large.values())))
+        mapped = {n: array for n, array in arrays.items() if self._stays(n, array.nbytes)}
+        blocks |= {n: Block.lying(array) for n, array in arrays.items() if n not in mapped}
+        self._constants.take(blocks, mapped)
 
     def bind(self, sizes: Mapping[str, int]) -> None:
         before, self._sizes, self._binding = self._sizes, dict(sizes), None

@@ -289,8 +289,8 @@ def weight(expression: Expression) -> float:
 
 def worked_out(facts: Facts, expression: Expression) -> bool:
     """For each of its elements it is worked out where it lies, by minima of what changes, or which
-    of several things it is. Padding with zeros only ends loops."""
-    for e in walk(expression):
+    of several things it is. Padding with zeros only ends loops; threads of a GPU choose anyway."""
+    for e in walk(expression) if facts.target.group == 1 else ():
         if isinstance(e, Guard) and not (isinstance(e.other, Constant) and e.other.value == 0):
             return True
         if isinstance(e, Load) and any(_extrema(i, facts.size.keys()) for i in e.index):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import combinations, product
-from math import inf, prod
+from math import prod
 from typing import TypeAlias
 
 from ..graph.index import Atom, Index, atom_index, atom_names, atom_parts, names_of
@@ -128,9 +128,10 @@ def _joined(kernel: Kernel, body: Expression, name: str, last: str, inside: bool
     if isinstance(body, Guard):
         body = replace(body, conditions=tuple(c for c in body.conditions if c not in left))
     while found := next(_sums(kernel, body, inside), None):
-        low, high = space.bounds(found)
+        low, _ = space.bounds(found)
         spare = next((m[0] for m, c in found.terms if abs(c) == 1), None)
-        if high - low == inf or spare is None:
+        sized = any(not kernel.axes[a].is_constant for a in found.names())
+        if sized or spare is None or (inside and not _every(kernel, found)):
             return None
         axis = f"{name}_{len(places)}"
         places[axis] = found - int(low)
@@ -167,6 +168,16 @@ def _sums(kernel: Kernel, body: Expression, inside: bool) -> Iterator[Index]:
         found = Index.build({(a,): c for a, c in alone.items() if a not in atoms})
         if len(found.names()) > 1:
             yield found
+
+
+def _every(kernel: Kernel, found: Index) -> bool:
+    """A sum of axes takes every number between its ends: there is something at each place."""
+    reach, terms = 0, sorted((abs(c), str(m[0])) for m, c in found.terms)
+    for step, axis in terms:
+        if step > reach + 1:
+            return False
+        reach += step * (int(kernel.axes[axis]) - 1)
+    return True
 
 
 def _moved(body: Expression, atom: Atom, there: Index) -> Expression:
