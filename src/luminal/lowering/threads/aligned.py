@@ -32,7 +32,8 @@ class Multiples:
             return gcd(*map(self.of, ins.args))
         if ins.op == "select":
             return gcd(*map(self.of, ins.args[1:]))
-        return self.of(ins.args[0]) if ins.op == "cast" else 1
+        given = ins.args[0].dtype if ins.op == "cast" else None
+        return self.of(ins.args[0]) if given and not given.is_float else 1
 
 
 def together(places: list[int], aligned: int, most: int) -> Iterator[tuple[int, int]]:
