@@ -173,6 +173,14 @@ def _step(loop):
     return loop.axis, loop.step
 
 
+def test_rows_that_are_widened_do_not_fight_for_a_cache():
+    """Bytes lie 2,048 apart, but as their instruction takes them a page."""
+    _, schedule = scheduled(signed(128, 2048, 2048), named("avx2"))
+    steps = [step for axis, step in map(_step, schedule.paths["dot"]) if axis == "m"]
+    assert "dot_b" in schedule.paths or "dot_a" in schedule.paths
+    assert max(step for step in steps if step < 64) < 8
+
+
 SIGNED = {"sse": "pmaddwd", "avx2": "vpmaddwd", "vnni": "vpmaddwd", "dotprod": "sdot"}
 
 

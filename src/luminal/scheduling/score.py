@@ -316,10 +316,10 @@ class Score:
         """Rows far apart fight for the ways of the first cache."""
         if x.load is None or x.packable:
             return False
-        ways = self.target.l1_ways
+        ways, taken = self.target.l1_ways, self.pair[0].first.bytes if self.pair else 1
         for a, t in self.sizes.items():
             if t > 0.75 * ways and a != self.lane and a in x.axes:
-                step = x.stride(a) * x.dtype.bytes
+                step = x.stride(a) * max(x.dtype.bytes, taken)  # widened, it lies so
                 if step >= 512 and t > ways * (1.0 if step % self.target.page else 0.75):
                     return True
         return False
