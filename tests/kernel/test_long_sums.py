@@ -14,6 +14,7 @@ from test_default import SMALL, TARGETS, assert_right
 
 import luminal
 from luminal import ops
+from luminal.graph.index import Index
 from luminal.kernel.target import Target
 from luminal.lowering import reduce
 from luminal.scheduling import paths
@@ -36,10 +37,34 @@ SUMS: dict[str, tuple[Made, float]] = {
 def test_long_sums_keep_their_digits(name: str) -> None:
     """Equal numbers, whose roundings all go one way: of 2^21 in a row 1.7% were lost."""
     make, want = SUMS[name]
+    assert_close(make, {}, want)
+
+
+def tall(cx: luminal.Graph, width: int) -> luminal.Tensor:
+    return cx.tensor((cx.dim("s"), width))
+
+
+OF_RUN_TIME: dict[str, tuple[Made, float]] = {
+    "all of a vector": (lambda cx: cx.tensor((cx.dim("s"),)).sum(), 0.1),
+    "columns": (lambda cx: tall(cx, 64).sum(0), 0.1),
+    "x.T @ y": (lambda cx: ops.matmul(tall(cx, 16).T, tall(cx, 16)), 0.01),
+}
+
+
+@pytest.mark.parametrize("name", OF_RUN_TIME)
+@pytest.mark.parametrize("size", [1, 3, 2047, 1 << 20])
+def test_so_do_sums_of_run_time_sizes(name: str, size: int) -> None:
+    """Columns of 2^20 numbers lost 1%."""
+    make, each = OF_RUN_TIME[name]
+    assert_close(make, {"s": size}, each * size)
+
+
+def assert_close(make: Made, sizes: dict[str, int], want: float) -> None:
     cx = luminal.Graph()
     make(cx).output()
     rt = cx.compile(device="cpu", threads=1, cache=False, database=False)
-    given = [np.full([int(n) for n in t.shape], 0.1, np.float32) for t in cx.inputs]
+    shapes = [[int(Index.of(n).evaluate(sizes)) for n in t.shape] for t in cx.inputs]
+    given = [np.full(shape, 0.1, np.float32) for shape in shapes]
     np.testing.assert_allclose(rt(*given), want, rtol=5e-5)
 
 

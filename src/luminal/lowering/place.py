@@ -69,6 +69,14 @@ class Place:
             other.unrolled = {a: u for a, u in self.unrolled.items() if a != axis}
         return other
 
+    def whole(self, axis: str, offset: Index, step: int) -> Place:
+        """At a full step of what is left to walk: no index of it passes the end, if it is known how
+        much is left. Lanes that may be outside have constant spans."""
+        other = self.at(axis, offset, step, step)
+        if not self.span[axis].is_constant:
+            other.ends = {a: end for a, end in self.ends.items() if a != axis}
+        return other
+
     def with_lanes(
         self, axis: str, size: int, collapsed: bool, guarded: bool, step: int = 1
     ) -> Place:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from ..errors import Illegal
 from ..graph.index import Index
 from ..graph.scalars import COMBINE, identity
+from ..graph.space import LARGEST
 from ..kernel.kernel import Constant, Expression, Reduction, Value
 from ..kernel.program import Val
 from ..kernel.schedule import CHAIN
@@ -77,13 +78,14 @@ class Accumulators:
         return min(inner, key=lambda n: prod(turns[:n]) + prod(turns[n:]), default=None)
 
     def _turns(self) -> list[int]:
-        """How often each loop of the path adds to an accumulator, as far as that is known."""
+        """How often each loop of the path adds to an accumulator, at most."""
         within, found = dict(self.access.extents), list[int]()
         for loop in (node.loop for node in self.path):
             extent, own = within[loop.axis], loop.kind in ("vector", "partial", "collapse")
             within[loop.axis] = Index.of(loop.step)
-            summed = loop.axis in self.value.over and not own and extent.is_constant
-            found.append(-(-extent.constant // loop.step) if summed else 1)
+            summed = loop.axis in self.value.over and not own
+            most = int(min(LARGEST, self.access.space.bounds(extent)[1]))
+            found.append(-(-most // loop.step) if summed else 1)
         return found
 
     def _register_part(self) -> int:

@@ -154,7 +154,7 @@ class Walk:
             offset, left = (turn + begin) * step, Index.of(step)
             if guard:
                 left = self.indexing.opaque((span - offset).minimum(step))
-            body(at.at(axis, offset, left, step, guard))
+            body(at.at(axis, offset, left, step, guard) if guard else at.whole(axis, offset, step))
 
         edge, ranges = self._ranges(node, place, whole)
         for begin, end, where in ranges:

@@ -134,7 +134,7 @@ def in_blocks(value: Value, loops: list[Loop], facts: Facts, room: Room) -> list
     if r is None or r.op != "sum" or not value.dtype.is_float or value.rescale or group > 1:
         return loops
     for number, (axis, step, kind) in enumerate((x.axis, x.step, x.kind) for x in loops):
-        turns = room.within.get(axis, facts.size[axis] if facts.static[axis] else 0) // step
+        turns = room.within.get(axis, facts.most(axis)) / step
         if kind == "serial" and axis in value.over and turns >= 2 * CHAIN:
             many = (n for n in range(CHAIN, CHAIN // 8, -1) if turns % n == 0)
             return [*loops[:number], Loop(axis, next(many, CHAIN) * step), *loops[number:]]
