@@ -71,6 +71,12 @@ def test_generate_with_a_schema() -> None:
         llm.generate("the fox", 4, schema={"type": "nope"})
 
 
+@pytest.mark.parametrize("text", ["</s>", "a<pad>é<|user|>", "<s>"])
+def test_a_text_that_must_come_is_no_special_token(text: str) -> None:
+    llm = LLM(checkpoint("llama3")[0], context=160, threads=1)
+    assert json.loads(llm.generate("the fox", 40, schema={"const": text})) == text
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_call_is_required(
     start: Start, engine: Engine, monkeypatch: pytest.MonkeyPatch, ask: dict[str, Any],

@@ -47,7 +47,7 @@ class Grammars:
         trial.compute_bitmask()
         if trial.is_error():  # a schema that is only itself, say
             raise InputError("no reply can have this form: nothing fits it")
-        return lambda: Constraint(matcher.deep_copy())
+        return lambda: Constraint(matcher.deep_copy(), self._vocabulary())
 
     def _vocabulary(self) -> Any:
         with self._lock:
@@ -58,26 +58,38 @@ class Grammars:
 
 
 class Constraint:
-    """What the next token of a reply may be."""
+    """What the next token of a reply may be. words: llguidance's vocabulary."""
 
-    def __init__(self, matcher: Any) -> None:
-        self._matcher = matcher
+    def __init__(self, matcher: Any, words: Any) -> None:
+        self._matcher, self._words = matcher, words
 
     def masked(self, logits: np.ndarray) -> np.ndarray:
         """Logits (vocabulary,) f32 without the tokens that do not fit: -inf. Raises LuminalError
         for a grammar that grew too large."""
         mask = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
-        if self._matcher.is_error():
-            raise LuminalError(f"the form of the reply: {self._matcher.get_error()}")
-        fits = np.flatnonzero(np.unpackbits(mask, bitorder="little")[: len(logits)])
+        self._check()
+        fits = self._spelled(np.flatnonzero(np.unpackbits(mask, bitorder="little")[: len(logits)]))
         found = np.full_like(logits, -np.inf)
         found[fits] = logits[fits]
         return found
 
+    def _spelled(self, fits: np.ndarray) -> np.ndarray:
+        """Tokens that fit. A text that must come may be the name of a special token, which is what
+        llguidance makes of it then, but does not take."""
+        if len(fits) != 1 or self._matcher.validate_tokens(fits.tolist()):
+            return fits
+        text = self._matcher.compute_ff_bytes().decode(errors="replace")
+        return np.array(self._words.greedy_tokenize(text)[:1] or fits)
+
     def push(self, token: int) -> bool:
-        """The token that was chosen; whether more may follow."""
+        """The token that was chosen; whether more may follow. Raises LuminalError."""
         self._matcher.consume_token(token)
+        self._check()
         return not self._matcher.is_stopped()
+
+    def _check(self) -> None:
+        if self._matcher.is_error():
+            raise LuminalError(f"the form of the reply: {self._matcher.get_error()}")
 
 
 def _library() -> Any:
