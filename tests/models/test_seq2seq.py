@@ -107,6 +107,8 @@ def test_the_command_and_the_server_rewrite_a_text(tmp_path: Path) -> None:
     short = expected.split()[1]
     stopped = rewriter.complete(given.model_copy(update={"stop": short}))["choices"][0]
     assert stopped["text"] == expected.split(short)[0] and stopped["finish_reason"] == "stop"
+    with pytest.raises(ValueError, match="at most 128 in all"):
+        Completion.model_validate(body | {"n": 65})
     with pytest.raises(Fault, match="stream"):
         rewriter.complete(given.model_copy(update={"stream": True}))
     with pytest.raises(InputError, match="comes first"):
