@@ -217,6 +217,29 @@ def test_a_response_that_calls(running: Running, templates: Any) -> None:
     assert "response.function_call_arguments.done" in kinds and kinds[-1] == "response.completed"
 
 
+@pytest.mark.parametrize("more", [{"n": 2}, {"top_logprobs": 3}, {"best_of": 2}])
+def test_a_response_has_no_choices_and_no_logarithms(
+    running: Running, more: dict[str, Any]
+) -> None:
+    answer = running.http().post("/v1/responses", json={"model": NAME, "input": "x", **more})
+    assert answer.status_code == 400 and "is not built" in answer.json()["error"]["message"]
+
+
+def test_a_reply_of_a_prescribed_form_has_no_thoughts(start: Any, templates: Any) -> None:
+    """Though the prompt opens them."""
+    templates(TEMPLATE + "{# tools #}<think>\n")
+    schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"const": "Rome"}}}
+    asked = {**GREEDY, "messages": MESSAGES, "max_tokens": 60}
+    with start() as running:
+        create = running.client().chat.completions.create
+        said = create(**asked, response_format=schema).choices[0].message
+        assert json.loads(said.content) == "Rome"
+        asked["tools"] = [{"type": "function", "function": {**TOOL, "type": None}}]
+        (call,) = create(**asked, tool_choice="required").choices[0].message.tool_calls
+        assert json.loads(call.function.arguments) == {"to": "Rome"}
+        assert create(**asked).choices[0].message.content == ""
+
+
 def test_thoughts_are_told_apart() -> None:
     form = ThinkingForm("<think>", "</think>", ())
     given = Responses.model_validate({"model": "m", "input": "x"})

@@ -187,6 +187,14 @@ class Chat(Conversation, Generation):
     response_format: PlainFormat | SchemaFormat | None = None
     parallel_tool_calls: bool = True
 
+    @property
+    def prescribed(self) -> bool:
+        """Whether the reply must have a form, from its first token on: it has no thoughts then."""
+        wanted = self.response_format
+        return self.tool_choice not in ("none", "auto") or (
+            wanted is not None and wanted.type != "text"
+        )
+
     def grammar(self, calls: CallForm) -> str | None:
         forced = self._forced()
         if forced:
