@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ... import forks
-from ...errors import InputError, LuminalError, to_install
+from ...errors import InputError, to_install
 from .text import Tokenizer
 
 SPACES = r"( |\n[ \t]{0,40})?"  # between the parts of JSON: a model must not go on for ever
@@ -40,9 +40,7 @@ class Grammars:
         """What makes the constraint of each reply. Raises InputError for a grammar that is wrong,
         or too large."""
         matcher = _library().LLMatcher(self._vocabulary(), grammar, log_level=0)
-        if matcher.is_error():
-            fault = matcher.get_error().strip().partition("\n")[0]
-            raise InputError(f"no reply can have this form: {fault}")
+        _check(matcher)
         trial = matcher.deep_copy()
         trial.compute_bitmask()
         if trial.is_error():  # a schema that is only itself, say
@@ -64,10 +62,10 @@ class Constraint:
         self._matcher, self._words = matcher, words
 
     def masked(self, logits: np.ndarray) -> np.ndarray:
-        """Logits (vocabulary,) f32 without the tokens that do not fit: -inf. Raises LuminalError
-        for a grammar that grew too large."""
+        """Logits (vocabulary,) f32 without the tokens that do not fit: -inf. Raises InputError for
+        a grammar that grew too large."""
         mask = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
-        self._check()
+        _check(self._matcher)
         fits = self._spelled(np.flatnonzero(np.unpackbits(mask, bitorder="little")[: len(logits)]))
         found = np.full_like(logits, -np.inf)
         found[fits] = logits[fits]
@@ -82,14 +80,16 @@ class Constraint:
         return np.array(self._words.greedy_tokenize(text)[:1] or fits)
 
     def push(self, token: int) -> bool:
-        """The token that was chosen; whether more may follow. Raises LuminalError."""
+        """The token that was chosen; whether more may follow. Raises InputError."""
         self._matcher.consume_token(token)
-        self._check()
+        _check(self._matcher)
         return not self._matcher.is_stopped()
 
-    def _check(self) -> None:
-        if self._matcher.is_error():
-            raise LuminalError(f"the form of the reply: {self._matcher.get_error()}")
+
+def _check(matcher: Any) -> None:
+    if matcher.is_error():
+        fault = matcher.get_error().strip().partition("\n")[0]
+        raise InputError(f"no reply can have this form: {fault}")
 
 
 def _library() -> Any:
