@@ -16,12 +16,14 @@ import torch
 from click.testing import CliRunner
 from llm.checkpoints import TEMPLATE, checkpoint, reference_logits
 from models.test_encoders import TEXTS, made
+from tokenizers.models import WordLevel
 
 from luminal.cli.main import main
 from luminal.errors import WeightsError
 from luminal.models import Reranker
 from luminal.models.llm import Engine, Piece
 from luminal.models.llm.templates import Templates
+from luminal.models.tokenizing import spaced
 from luminal.server.forms import Parting
 from luminal.server.ranking import Ranker
 from luminal.server.requests import Responses
@@ -155,6 +157,29 @@ def test_a_reply_goes_on_where_the_last_message_ends(running: Running) -> None:
     assert text.endswith("<|assistant|>the lazy")
     ids = tokenizer.encode(text, special=False)
     assert made.choices[0].message.content == complete(running, prompt=ids, max_tokens=6)[0]["text"]
+
+
+def test_a_text_that_goes_on_keeps_its_space(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokenizers with a space before each text drop it when they decode one."""
+    words = {f"\u2581w{n}": n for n in range(320)}
+    raw = spaced(WordLevel(words, unk_token="\u2581w0"), True)
+    with start() as running:
+        tokenizer = running.engine.tokenizer
+        monkeypatch.setattr(tokenizer, "raw", raw)
+        plain, echoed = (
+            complete(running, prompt=[7, 9], max_tokens=3, echo=echo)[0]["text"]
+            for echo in (False, True)
+        )
+        assert plain.startswith(" w") and echoed == f"w7 w9{plain}" and plain.count(" ") == 3
+        streamed = running.client().completions.create(
+            prompt=[7, 9], max_tokens=3, stream=True, **GREEDY
+        )
+        assert "".join(chunk.choices[0].text for chunk in streamed) == plain
+        talk = {"messages": [*MESSAGES, {"role": "assistant", "content": "w7 w9"}], "max_tokens": 3}
+        for goes_on in (False, True):
+            more = {"continue_final_message": goes_on}
+            said = running.client().chat.completions.create(**GREEDY, **talk, extra_body=more)
+            assert (said.choices[0].message.content or "").startswith(" ") == goes_on
 
 
 def test_templates_get_what_they_know(running: Running, templates: Any) -> None:

@@ -11,6 +11,8 @@ from .grammar import Constraint
 from .sampling import Sampler, Sampling, log_probabilities
 from .text import Pieces, StopTexts, Tokenizer
 
+NEAR = 8  # tokens before a reply on which the text of its first one may depend
+
 
 @dataclass(frozen=True)
 class Known:
@@ -44,7 +46,8 @@ class Wishes:
     stop: texts that end it. ends: tokens that end it. logprobs: None, or how many likely tokens to
     tell beside the chosen one. form: makes what constrains the tokens of one reply, if anything
     does. show: special tokens that are told in its text. scores: whether the tokens of the prompt
-    are told with their logarithms too. adapter: the number of one of the engine's; 0: none."""
+    are told with their logarithms too. adapter: the number of one of the engine's; 0: none.
+    goes_on: whether its text follows that of the prompt, with a space if there is one."""
 
     limit: int = 256
     stop: Sequence[str] = ()
@@ -56,6 +59,7 @@ class Wishes:
     least: int = 0
     scores: bool = False
     adapter: int = 0
+    goes_on: bool = False
 
 
 class Reply:
@@ -70,7 +74,8 @@ class Reply:
         self.finish: str | None = None
         self._wishes, self._room = wishes, room
         self._sampler = Sampler(wishes.sampling, tokens)
-        self._pieces = None if tokenizer is None else Pieces(tokenizer, wishes.show)
+        before = tokens[-NEAR:] if wishes.goes_on else ()
+        self._pieces = None if tokenizer is None else Pieces(tokenizer, wishes.show, before)
         self._stops = StopTexts(wishes.stop)
         self._form = None if wishes.form is None else wishes.form()
         self._scores = [Known(token) for token in tokens[:1]]

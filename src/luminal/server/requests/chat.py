@@ -219,6 +219,10 @@ class Chat(Conversation, Generation):
         return known
 
     @property
+    def goes_on(self) -> bool:
+        return self.continue_final_message
+
+    @property
     def likely(self) -> int | None:
         return self.top_logprobs if self.logprobs else None
 

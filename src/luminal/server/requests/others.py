@@ -33,6 +33,10 @@ class Completion(Generation):
         return self
 
     @property
+    def goes_on(self) -> bool:
+        return True
+
+    @property
     def likely(self) -> int | None:
         return self.logprobs
 
