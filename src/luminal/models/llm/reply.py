@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .grammar import Constraint
+from .pictures import Seen
 from .sampling import Sampler, Sampling, log_probabilities
 from .text import Pieces, StopTexts, Tokenizer
 
@@ -64,12 +65,15 @@ class Wishes:
 
 class Reply:
     """tokens: the prompt and what was generated; they grow. room: the most tokens whose keys and
-    values fit, so that the last one is not fed again."""
+    values fit, so that the last one is not fed again. seen: the prompt's pictures, which stay for
+    as long as this does."""
 
     def __init__(
-        self, tokens: list[int], wishes: Wishes, tokenizer: Tokenizer | None, room: int
-    ) -> None:
+        self, tokens: list[int], wishes: Wishes, tokenizer: Tokenizer | None, room: int,
+        seen: Sequence[Seen] = (),
+    ) -> None:  # fmt: skip
         """tokenizer: None for replies in tokens only."""
+        self.seen = seen
         self.tokens, self.prompt = tokens, len(tokens)
         self.finish: str | None = None
         self._wishes, self._room = wishes, room
