@@ -261,7 +261,7 @@ class Server:
         given = await self._bodies.read(request, Completion)
         if (rewriter := self.rewriters.get(given.model)) is not None:
             async with self.shelf.beside(rewriter.model):
-                return JSONResponse(await asyncio.to_thread(rewriter.complete, given))
+                return JSONResponse(await rewriter.answer(request.receive, given))
         served = await self._served(request, given.model)
         asked = given.prompts()
         prompts = [await self._encoded(served, p) if isinstance(p, str) else p for p in asked]
