@@ -14,6 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from luminal import LLM
 from luminal.errors import Unsupported, WeightsError
+from luminal.models.llm.adapters import read_peft
 from luminal.models.llm.loading import load, usual_precision
 
 from .checkpoints import checkpoint, make_model, reference_logits
@@ -134,6 +135,30 @@ def test_pickles_that_are_no_plain_tensors(tmp_path: Path) -> None:
     (directory / "pytorch_model.bin").write_bytes(b"no pickle")
     with pytest.raises(WeightsError, match="plain tensors"):
         load(directory)
+
+
+def test_the_first_pattern_that_fits_a_module_has_its_alpha(tmp_path: Path) -> None:
+    """As peft reads them: alternatives of a pattern are all meant."""
+    _, model = checkpoint("llama2")
+    state = {n: p.detach().numpy() for n, p in model.named_parameters()}
+    names = [n for n in state if n.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight"))]
+    patterns = {"k_proj|v_proj": 2, r"layers\.1\..*": 4, r"model.*v_proj": 16}
+    adapter(tmp_path / "a", names, state, alpha_pattern=patterns, use_rslora=True)
+    pairs = read_peft(tmp_path / "a").pairs
+    assert {(n[13], n[-13]): pair.factor for n, pair in pairs.items()} == {
+        ("0", "q"): 4, ("0", "k"): 1, ("0", "v"): 1, ("1", "q"): 2, ("1", "k"): 1, ("1", "v"): 1,
+    }  # fmt: skip
+    adapter(tmp_path / "b", names, state, alpha_pattern={"(": 2})
+    with pytest.raises(WeightsError, match="alpha_pattern '\\('"):
+        read_peft(tmp_path / "b")
+
+
+@pytest.mark.parametrize("begin", ["pissa_niter_4", "olora", "loftq"])
+def test_adapters_of_other_weights_are_refused(tmp_path: Path, begin: str) -> None:
+    """Their beginning was taken off the model's, which are not kept with them."""
+    adapter(tmp_path / "a", ["m.weight"], {"m.weight": np.zeros((4, 4))}, init_lora_weights=begin)
+    with pytest.raises(Unsupported, match="convert"):
+        read_peft(tmp_path / "a")
 
 
 def test_adapters_that_do_not_fit(tmp_path: Path) -> None:

@@ -77,6 +77,13 @@ def test_a_reply_may_continue_the_last_message(said: str) -> None:
     assert of("{{ messages[-1].content }}|").render(messages, resume=True) == said
 
 
+@pytest.mark.parametrize("said", ["<", "end", "|>", "assistant", "im_end|>\n"])
+def test_what_goes_on_may_occur_behind_it_too(said: str) -> None:
+    talk = of("<|im_start|>{{ messages[0].role }}\n{{ messages[0].content }}<|im_end|>\n")
+    text = talk.render([{"role": "assistant", "content": said}], resume=True)
+    assert text == f"<|im_start|>assistant\n{said}"
+
+
 FAULTS: list[tuple[str, str]] = [
     ("{{ raise_exception('no system') }}", "no system"),
     ("{{ messages + 1 }}", "concatenate"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from luminal.cli.main import main
 from luminal.errors import InputError
 from luminal.models import T5
 from luminal.models.seq2seq import Asked
+from luminal.server.asking import Gone
 from luminal.server.faults import Fault
 from luminal.server.requests import Completion
 from luminal.server.rewriting import Rewriter
@@ -107,6 +110,18 @@ def test_the_command_and_the_server_rewrite_a_text(tmp_path: Path) -> None:
     short = expected.split()[1]
     stopped = rewriter.complete(given.model_copy(update={"stop": short}))["choices"][0]
     assert stopped["text"] == expected.split(short)[0] and stopped["finish_reason"] == "stop"
+    assert found["usage"]["completion_tokens"] > 2
+    gone = threading.Event()
+    gone.set()  # nobody waits: each text has one token
+    assert rewriter.complete(given, gone)["usage"]["completion_tokens"] == 2
+
+    async def leave():
+        return {"type": "http.disconnect"}
+
+    with pytest.raises(Gone):
+        asyncio.run(rewriter.answer(leave, given))
+    with pytest.raises(ValueError, match="at most 128 in all"):
+        Completion.model_validate(body | {"n": 65})
     with pytest.raises(Fault, match="stream"):
         rewriter.complete(given.model_copy(update={"stream": True}))
     with pytest.raises(InputError, match="comes first"):

@@ -1,5 +1,6 @@
 """Vision-language models with tiny random weights, against transformers."""
 
+import gc
 import io
 import json
 from base64 import b64encode
@@ -17,8 +18,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from luminal import LLM
 from luminal.cli import main
 from luminal.errors import InputError
-from luminal.models.llm import Engine
-from luminal.models.llm.pictures import Pictures
+from luminal.models.llm import Engine, Wishes
+from luminal.models.llm.pictures import Pictures, check_tokens
+from luminal.models.llm.reply import Reply
 from luminal.server import create_app
 
 from .tiny_diffusion import lively
@@ -273,6 +275,26 @@ def test_the_server_takes_pictures(saved):
         assert refused.status_code == 400 and "data URL" in refused.text
     finally:
         engine.close(10)
+
+
+def test_pictures_stay_for_whoever_has_them(monkeypatch):
+    """Others' pictures take the place of those that no reply waits for, and these are forgotten."""
+    monkeypatch.setattr("luminal.models.llm.pictures.MOST_ROWS", 4)
+    held = Pictures(10, 2)
+    first = held.add(b"a", np.ones((4, 2)), (2, 2))
+    reply = Reply([5, *first], Wishes(), None, 64, check_tokens([5, *first], 10, held))
+    for name in (b"b", b"c"):
+        second = held.add(name, np.zeros((4, 2)), (2, 2))
+    assert held.find(b"a") is None
+    np.testing.assert_array_equal(held.rows(reply.tokens)[:, 0], [0, 1, 1, 1, 1])
+    assert held.places(reply.tokens, 0)[:, 1].tolist() == [0, 1, 1, 2, 2]
+    assert held.left(reply.tokens).tolist() == [0, 3, 2, 1, 0]
+    assert [seen.start for seen in held.known([*second, *first])] == [first[0], second[0]]
+    del reply
+    gc.collect()
+    assert held.known(first) == [] and len(held._known) == 1
+    with pytest.raises(InputError, match="of no picture that is held"):
+        check_tokens(first, 10, held)
 
 
 def test_rows_of_pictures():

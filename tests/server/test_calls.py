@@ -6,9 +6,12 @@ import json
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 from llm.checkpoints import save_tokenizer
 
+from luminal.errors import InputError
+from luminal.models.llm.grammar import Grammars
 from luminal.models.llm.templates import Templates
 from luminal.models.llm.text import Pieces, Tokenizer, load_tokenizer
 from luminal.server.forms import Parting
@@ -101,6 +104,54 @@ def test_calls_are_found_however_the_reply_comes(
         assert [(f["name"], json.loads(f["arguments"])) for f in found] == expected
         assert all(f["arguments"].encode() for f in found)
         assert len({call["id"] for call in calls + more}) == len(expected)
+
+
+def fits(tokenizer: Tokenizer, kind: str, parameters: Any, text: str) -> bool:
+    """A text is a whole call of `weather`, as it may be forced."""
+    grammar = CallForm(kind, {}).grammar([{"name": "weather", "parameters": parameters}])
+    constraint = Grammars(tokenizer, [2]).form(grammar)()
+    zeros = np.zeros(tokenizer.vocabulary, np.float32)
+    for token in tokenizer.encode(text, special=False):
+        if constraint.masked(zeros)[token] != 0:
+            return False
+        constraint.push(token)
+    return bool(constraint.masked(zeros)[2] == 0)
+
+
+def test_a_forced_call_has_texts_as_they_stand(tokenizer: Tokenizer) -> None:
+    """Qwen coder's: a text ends at the first end that there is."""
+    lengths = {"type": "string", "minLength": 1, "maxLength": 3}
+    parameters = {"properties": {"a": {"type": "string"}, "b": lengths}, "required": ["a", "c"]}
+
+    def call(**given: str) -> str:
+        parts = (f"<parameter={name}>\n{text}\n</parameter>\n" for name, text in given.items())
+        inside = f"<function=weather>\n{''.join(parts)}</function>"
+        return f"<tool_call>\n{inside}\n</tool_call>"
+
+    for text in ("Rome", "", "a < b\n</p> <<", "é\n\n"):
+        assert fits(tokenizer, "coder", parameters, call(a=text, c="1"))
+        assert fits(tokenizer, "coder", parameters, call(a=text, b="<é", c=text))
+    assert not fits(tokenizer, "coder", parameters, call(a="Rome"))
+    assert not fits(tokenizer, "coder", parameters, call(a="Rome", b="four", c=""))
+    for unread in ({"allOf": [{}]}, {"properties": {"a": {"type": "string", "pattern": "x"}}}):
+        with pytest.raises(InputError, match="as this model writes them"):
+            fits(tokenizer, "coder", unread, "")
+
+
+@pytest.mark.parametrize("kind", ["plain", "tagged", "coder", "mistral", "mistral list"])
+def test_what_a_forced_call_gives_is_an_object(tokenizer: Tokenizer, kind: str) -> None:
+    for wrong in ("null", ["string", "null"], 5):
+        with pytest.raises(InputError, match="of type"):
+            fits(tokenizer, kind, {"type": wrong}, "")
+    assert not fits(tokenizer, kind, {"properties": {}}, "[TOOL_CALLS]weather[ARGS]5")
+    assert not fits(tokenizer, kind, {"properties": {}}, '{"name": "weather", "parameters": 5}')
+
+
+@pytest.mark.parametrize("schema", [{"type": 5}, {"enum": 5}, {"anyOf": 5, "oneOf": None}])
+def test_what_is_no_schema_breaks_no_reply(schema: Any) -> None:
+    reader = CallReader({"weather": {"properties": {"city": schema}}}, bare=False)
+    (call,) = reader.push(CODER.format(""))[1]
+    assert json.loads(call["function"]["arguments"]) == ROMES
 
 
 def test_a_complete_call_does_not_wait_for_the_end() -> None:

@@ -16,12 +16,14 @@ import torch
 from click.testing import CliRunner
 from llm.checkpoints import TEMPLATE, checkpoint, reference_logits
 from models.test_encoders import TEXTS, made
+from tokenizers.models import WordLevel
 
 from luminal.cli.main import main
 from luminal.errors import WeightsError
 from luminal.models import Reranker
 from luminal.models.llm import Engine, Piece
 from luminal.models.llm.templates import Templates
+from luminal.models.tokenizing import spaced
 from luminal.server.forms import Parting
 from luminal.server.ranking import Ranker
 from luminal.server.requests import Responses
@@ -157,6 +159,29 @@ def test_a_reply_goes_on_where_the_last_message_ends(running: Running) -> None:
     assert made.choices[0].message.content == complete(running, prompt=ids, max_tokens=6)[0]["text"]
 
 
+def test_a_text_that_goes_on_keeps_its_space(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokenizers with a space before each text drop it when they decode one."""
+    words = {f"\u2581w{n}": n for n in range(320)}
+    raw = spaced(WordLevel(words, unk_token="\u2581w0"), True)
+    with start() as running:
+        tokenizer = running.engine.tokenizer
+        monkeypatch.setattr(tokenizer, "raw", raw)
+        plain, echoed = (
+            complete(running, prompt=[7, 9], max_tokens=3, echo=echo)[0]["text"]
+            for echo in (False, True)
+        )
+        assert plain.startswith(" w") and echoed == f"w7 w9{plain}" and plain.count(" ") == 3
+        streamed = running.client().completions.create(
+            prompt=[7, 9], max_tokens=3, stream=True, **GREEDY
+        )
+        assert "".join(chunk.choices[0].text for chunk in streamed) == plain
+        talk = {"messages": [*MESSAGES, {"role": "assistant", "content": "w7 w9"}], "max_tokens": 3}
+        for goes_on in (False, True):
+            more = {"continue_final_message": goes_on}
+            said = running.client().chat.completions.create(**GREEDY, **talk, extra_body=more)
+            assert (said.choices[0].message.content or "").startswith(" ") == goes_on
+
+
 def test_templates_get_what_they_know(running: Running, templates: Any) -> None:
     templates("{{ thinking }}{% for d in documents %}{{ d.title }}{% endfor %}|")
     body = {"messages": MESSAGES, "chat_template_kwargs": {"thinking": "off"},
@@ -215,6 +240,29 @@ def test_a_response_that_calls(running: Running, templates: Any) -> None:
         (again,) = stream.get_final_response().output
     assert again.type == "function_call" and again.arguments == call.arguments
     assert "response.function_call_arguments.done" in kinds and kinds[-1] == "response.completed"
+
+
+@pytest.mark.parametrize("more", [{"n": 2}, {"top_logprobs": 3}, {"best_of": 2}])
+def test_a_response_has_no_choices_and_no_logarithms(
+    running: Running, more: dict[str, Any]
+) -> None:
+    answer = running.http().post("/v1/responses", json={"model": NAME, "input": "x", **more})
+    assert answer.status_code == 400 and "is not built" in answer.json()["error"]["message"]
+
+
+def test_a_reply_of_a_prescribed_form_has_no_thoughts(start: Any, templates: Any) -> None:
+    """Though the prompt opens them."""
+    templates(TEMPLATE + "{# tools #}<think>\n")
+    schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"const": "Rome"}}}
+    asked = {**GREEDY, "messages": MESSAGES, "max_tokens": 60}
+    with start() as running:
+        create = running.client().chat.completions.create
+        said = create(**asked, response_format=schema).choices[0].message
+        assert json.loads(said.content) == "Rome"
+        asked["tools"] = [{"type": "function", "function": {**TOOL, "type": None}}]
+        (call,) = create(**asked, tool_choice="required").choices[0].message.tool_calls
+        assert json.loads(call.function.arguments) == {"to": "Rome"}
+        assert create(**asked).choices[0].message.content == ""
 
 
 def test_thoughts_are_told_apart() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+import openai
 import pytest
 from llm.checkpoints import TEMPLATE, checkpoint
 
@@ -69,6 +70,20 @@ def test_generate_with_a_schema() -> None:
     assert fits(reply)
     with pytest.raises(InputError, match="no reply can have this form"):
         llm.generate("the fox", 4, schema={"type": "nope"})
+
+
+def test_a_form_that_grows_too_large_is_told(running: Running, ask: dict[str, Any]) -> None:
+    parts = {f"p{n}": {"type": "integer"} for n in range(600)}
+    schema = {"name": "x", "schema": {"type": "object", "properties": parts}}
+    form: Any = {"type": "json_schema", "json_schema": schema}
+    with pytest.raises(openai.BadRequestError, match="max is"):
+        running.client().chat.completions.create(**ask, response_format=form)
+
+
+@pytest.mark.parametrize("text", ["</s>", "a<pad>é<|user|>", "<s>"])
+def test_a_text_that_must_come_is_no_special_token(text: str) -> None:
+    llm = LLM(checkpoint("llama3")[0], context=160, threads=1)
+    assert json.loads(llm.generate("the fox", 40, schema={"const": text})) == text
 
 
 @pytest.mark.parametrize("form", FORMS)

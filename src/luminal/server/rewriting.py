@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections import deque
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from starlette.types import Receive
+
 from ..models.llm import Piece, Wishes
 from ..models.llm.text import StopTexts
 from ..models.seq2seq import T5, Asked
+from .asking import unless_gone
 from .faults import Fault
 from .forms import Answer, TextForm
 from .lazy import Lazy
@@ -19,12 +24,13 @@ BATCH = 8  # texts made side by side
 
 
 class Job:
-    """A text that somebody waits for, in tokens. wishes: what it should be."""
+    """A text that somebody waits for, in tokens, until they are gone. wishes: what it should be.
+    """
 
-    def __init__(self, t5: T5, ids: list[int], wishes: Wishes) -> None:
+    def __init__(self, t5: T5, ids: list[int], wishes: Wishes, gone: threading.Event) -> None:
         def more(made: list[int]) -> bool:
             text = t5.decode(made) if wishes.stop else ""
-            return not any(stop in text for stop in wishes.stop)
+            return not (gone.is_set() or any(stop in text for stop in wishes.stop))
 
         self.asked = Asked(ids, wishes.limit, wishes.sampling, more)
         self.wishes = wishes
@@ -49,8 +55,19 @@ class Rewriter:
         self.model = Lazy(self.name, load, [directory])
         self._waiting: deque[Job] = deque()
 
-    def complete(self, given: Completion) -> dict[str, Any]:
-        """The body of an answer. Raises Fault, InputError, WeightsError."""
+    async def answer(self, receive: Receive, given: Completion) -> dict[str, Any]:
+        """The body of an answer; who leaves keeps nobody waiting. Raises as `complete`, Gone."""
+        gone = threading.Event()
+        try:
+            work = asyncio.to_thread(self.complete, given, gone)
+            made: dict[str, Any] = await unless_gone(receive, work)
+            return made
+        finally:
+            gone.set()
+
+    def complete(self, given: Completion, gone: threading.Event | None = None) -> dict[str, Any]:
+        """The body of an answer. gone: set when nobody waits for it any more. Raises Fault,
+        InputError, WeightsError."""
         wanting = {"stream": given.stream, "echo": given.echo, "logprobs": given.logprobs,
                    "min_tokens": given.min_tokens, "stop_token_ids": given.stop_token_ids,
                    "ignore_eos": given.ignore_eos}  # fmt: skip
@@ -60,7 +77,8 @@ class Rewriter:
         t5 = self.model.get()
         prompts = [t5.encode(p) if isinstance(p, str) else p for p in given.prompts()]
         limit = t5.context - 1 if given.limit is None else given.limit
-        jobs = [Job(t5, ids, given.wishes(limit, (), choice, None, (), False))
+        gone = gone or threading.Event()
+        jobs = [Job(t5, ids, given.wishes(limit, (), choice, None, (), False), gone)
                 for ids in prompts for choice in range(given.n)]  # fmt: skip
         for job in jobs:
             t5.check(job.asked)

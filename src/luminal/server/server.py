@@ -27,7 +27,6 @@ from .metrics import Metrics
 from .painting import Painter
 from .ranking import Ranker
 from .requests import (
-    MOST_CHOICES,
     Chat,
     Completion,
     Detokenize,
@@ -234,10 +233,7 @@ class Server:
         text = await self._aside(partial(served.tokenizer.render, **options))
         return text, await self._encoded(served, text, special=False)
 
-    def _check_prompts(self, served: Served, prompts: Sequence[list[int]], n: int) -> None:
-        if len(prompts) * n > MOST_CHOICES:
-            raise Fault(400, f"{len(prompts)} prompts with {n} choices each: at most "
-                        f"{MOST_CHOICES} in all", "invalid_value", "n")  # fmt: skip
+    def _check_prompts(self, served: Served, prompts: Sequence[list[int]]) -> None:
         longest, context = max(map(len, prompts)), served.engine.context
         if longest > context:
             raise _too_long(str(longest), context)
@@ -265,14 +261,11 @@ class Server:
         given = await self._bodies.read(request, Completion)
         if (rewriter := self.rewriters.get(given.model)) is not None:
             async with self.shelf.beside(rewriter.model):
-                return JSONResponse(await asyncio.to_thread(rewriter.complete, given))
+                return JSONResponse(await rewriter.answer(request.receive, given))
         served = await self._served(request, given.model)
         asked = given.prompts()
-        if len(asked) > MOST_CHOICES:
-            raise Fault(400, f"{len(asked)} prompts: at most {MOST_CHOICES}", "invalid_value",
-                        "prompt")  # fmt: skip
         prompts = [await self._encoded(served, p) if isinstance(p, str) else p for p in asked]
-        self._check_prompts(served, prompts, given.n)
+        self._check_prompts(served, prompts)
         echoes = None
         if given.echo:
             decode = served.tokenizer.decode
@@ -285,7 +278,8 @@ class Server:
 
     def _parting(self, served: Served, given: Chat, prompt: str) -> Parting:
         """Of one reply to a chat."""
-        thinking = None if served.thinking is None else served.thinking.reader(prompt)
+        form = None if given.prescribed else served.thinking
+        thinking = None if form is None else form.reader(prompt)
         calls = served.calls.reader(given.functions) if given.functions else None
         return Parting(calls, thinking, None if given.parallel_tool_calls else 1)
 
@@ -294,7 +288,7 @@ class Server:
         prompts: Sequence[list[int]], named: bool = False, echo: bool = False,
     ) -> Response:  # fmt: skip
         """Whole or in a stream; of each prompt n choices. named: events have names."""
-        self._check_prompts(served, prompts, given.n)
+        self._check_prompts(served, prompts)
         make = await self._wishes(served, given, echo)
         adapter = request.state.adapter
         asked = [(ids, replace(make(choice), adapter=adapter))

@@ -21,7 +21,9 @@ CONFIG = "adapter_config.json"
 KINDS = {"float16": "f16", "bfloat16": "bf16"}
 DTYPES: dict[str, Any] = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32}
 REFUSED = ("use_dora", "lora_bias", "megatron_config", "layer_replication",
-           "trainable_token_indices")  # fmt: skip
+           "trainable_token_indices", "alora_invocation_tokens", "use_qalora", "use_bdlora",
+           "arrow_config")  # fmt: skip
+MOVING = ("pissa", "olora", "loftq", "corda", "lora_ga")  # begins of adapters whose base moves too
 PART = re.compile(r"(?:base_model\.model\.)?(.+?)\.lora_(A|B)(?:\.\w+)?\.weight")
 SAVED = re.compile(r"(?:base_model\.model\.)?(.+?)(?:\.modules_to_save(?:\.\w+)?)?\.(weight|bias)")
 
@@ -77,6 +79,10 @@ def read_peft(adapter: Path) -> Adapter:
     for name in REFUSED:
         if config.values.get(name):
             raise Unsupported(f"{config.where}: {name}")
+    begin = config.values.get("init_lora_weights")
+    if isinstance(begin, str) and begin.lower().startswith(MOVING):
+        raise Unsupported(f"{config.where}: init_lora_weights={begin!r}: the weights under this "
+                          "adapter are not the model's own; peft can convert it")  # fmt: skip
     halves: dict[str, dict[str, np.ndarray]] = {}
     for name, value in read_tensors(adapter, "adapter_model").items():
         if (part := PART.fullmatch(name)) is not None:
@@ -120,11 +126,17 @@ def merged(state: Mapping[str, Any], adapter: Adapter, floats: str) -> dict[str,
 
 
 def _factor(config: Fields, module: str, rank: int) -> float:
-    """alpha / r, or alpha / sqrt(r); some modules have an alpha of their own."""
-    alpha = config.number("lora_alpha", 8)
-    for pattern, own in config.fields("alpha_pattern").values.items():
-        if re.fullmatch(rf"(?:.*\.)?{pattern}", module):
-            alpha = float(own)
+    """alpha / r, or alpha / sqrt(r); some modules have an alpha of their own: that of the first
+    pattern which is the end of their name."""
+    alpha, patterns = config.number("lora_alpha", 8), config.fields("alpha_pattern")
+    for pattern in patterns.values:
+        try:
+            found = re.match(rf"(?:.*\.)?(?:{pattern})$", module)
+        except re.error as error:
+            raise WeightsError(f"{config.where}: alpha_pattern {pattern!r}: {error}") from None
+        if found:
+            alpha = patterns.number(pattern)
+            break
     rank = max(rank, 1)
     return alpha / (math.sqrt(rank) if config.flag("use_rslora") else rank)
 

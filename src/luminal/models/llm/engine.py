@@ -19,7 +19,7 @@ from .batch import BatchProgram
 from .draft import USUAL, Drafts, check_guesses, drafted, drafts_of
 from .loading import load
 from .lookup import Lookup
-from .pictures import check_tokens
+from .pictures import Seen, check_tokens
 from .prefixes import Prefixes
 from .reply import Piece, Reply, Wishes
 from .scheduler import Part, Scheduler, Sequence
@@ -152,11 +152,10 @@ class Engine:
     def submit(self, asked: Ordered[tuple[Ordered[int], Wishes, Listener]]) -> list[Ticket]:
         """Ask for replies to prompts in tokens: all of them or none. Listeners are called on the
         engine's thread and must return soon. Raises InputError, or Busy."""
-        for ids, wishes, _ in asked:
-            self.check(ids, wishes)
+        seen = [self.check(ids, wishes) for ids, wishes, _ in asked]
         tickets = [
-            Ticket(Reply(list(ids), wishes, self.tokenizer, self.context), listener)
-            for ids, wishes, listener in asked
+            Ticket(Reply(list(ids), wishes, self.tokenizer, self.context, own), listener)
+            for (ids, wishes, listener), own in zip(asked, seen)
         ]
         with self._here():
             if self._closing:
@@ -168,19 +167,20 @@ class Engine:
             self._change.notify_all()
         return tickets
 
-    def check(self, ids: Ordered[int], wishes: Wishes) -> None:
-        """Raises InputError for a prompt that cannot be replied to."""
+    def check(self, ids: Ordered[int], wishes: Wishes) -> list[Seen]:
+        """A prompt's pictures. Raises InputError for one that cannot be replied to."""
         if not ids:
             raise InputError("the prompt is empty")
         if len(ids) > self.context:
             raise InputError(f"the prompt has {len(ids)} tokens, the context {self.context}")
-        check_tokens(ids, self.config.vocabulary, self.program.pictures)
+        seen = check_tokens(ids, self.config.vocabulary, self.program.pictures)
         if wishes.limit < 0:
             raise InputError(f"a reply of {wishes.limit} tokens")
         wishes.sampling.check(self.config.vocabulary)
         count = 0 if self.program.beside is None else self.program.beside.count
         if not 0 <= wishes.adapter <= count:
             raise InputError(f"adapter {wishes.adapter}: this engine has {count}")
+        return seen
 
     def _check_queue(self, more: int) -> None:
         """The places that are free count too: what they take does not wait."""

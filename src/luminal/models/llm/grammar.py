@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ... import forks
-from ...errors import InputError, LuminalError, to_install
+from ...errors import InputError, to_install
 from .text import Tokenizer
 
 SPACES = r"( |\n[ \t]{0,40})?"  # between the parts of JSON: a model must not go on for ever
@@ -40,14 +40,12 @@ class Grammars:
         """What makes the constraint of each reply. Raises InputError for a grammar that is wrong,
         or too large."""
         matcher = _library().LLMatcher(self._vocabulary(), grammar, log_level=0)
-        if matcher.is_error():
-            fault = matcher.get_error().strip().partition("\n")[0]
-            raise InputError(f"no reply can have this form: {fault}")
+        _check(matcher)
         trial = matcher.deep_copy()
         trial.compute_bitmask()
         if trial.is_error():  # a schema that is only itself, say
             raise InputError("no reply can have this form: nothing fits it")
-        return lambda: Constraint(matcher.deep_copy())
+        return lambda: Constraint(matcher.deep_copy(), self._vocabulary())
 
     def _vocabulary(self) -> Any:
         with self._lock:
@@ -58,26 +56,40 @@ class Grammars:
 
 
 class Constraint:
-    """What the next token of a reply may be."""
+    """What the next token of a reply may be. words: llguidance's vocabulary."""
 
-    def __init__(self, matcher: Any) -> None:
-        self._matcher = matcher
+    def __init__(self, matcher: Any, words: Any) -> None:
+        self._matcher, self._words = matcher, words
 
     def masked(self, logits: np.ndarray) -> np.ndarray:
-        """Logits (vocabulary,) f32 without the tokens that do not fit: -inf. Raises LuminalError
-        for a grammar that grew too large."""
+        """Logits (vocabulary,) f32 without the tokens that do not fit: -inf. Raises InputError for
+        a grammar that grew too large."""
         mask = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
-        if self._matcher.is_error():
-            raise LuminalError(f"the form of the reply: {self._matcher.get_error()}")
-        fits = np.flatnonzero(np.unpackbits(mask, bitorder="little")[: len(logits)])
+        _check(self._matcher)
+        fits = self._spelled(np.flatnonzero(np.unpackbits(mask, bitorder="little")[: len(logits)]))
         found = np.full_like(logits, -np.inf)
         found[fits] = logits[fits]
         return found
 
+    def _spelled(self, fits: np.ndarray) -> np.ndarray:
+        """Tokens that fit. A text that must come may be the name of a special token, which is what
+        llguidance makes of it then, but does not take."""
+        if len(fits) != 1 or self._matcher.validate_tokens(fits.tolist()):
+            return fits
+        text = self._matcher.compute_ff_bytes().decode(errors="replace")
+        return np.array(self._words.greedy_tokenize(text)[:1] or fits)
+
     def push(self, token: int) -> bool:
-        """The token that was chosen; whether more may follow."""
+        """The token that was chosen; whether more may follow. Raises InputError."""
         self._matcher.consume_token(token)
+        _check(self._matcher)
         return not self._matcher.is_stopped()
+
+
+def _check(matcher: Any) -> None:
+    if matcher.is_error():
+        fault = matcher.get_error().strip().partition("\n")[0]
+        raise InputError(f"no reply can have this form: {fault}")
 
 
 def _library() -> Any:

@@ -21,6 +21,7 @@ from .engine import Engine
 from .grammar import Grammars, json_grammar
 from .loading import Loaded, load
 from .lookup import Lookup
+from .pictures import check_tokens
 from .program import DecoderProgram
 from .reply import Piece, Reply, Wishes
 from .sampling import Sampling
@@ -212,7 +213,8 @@ class LLM:
             raise InputError(f"speculate={speculate}: 0 to {self.program.chunk - 1} tokens")
         if speculate:
             check_guesses(self.config)
-        reply = Reply(ids, wishes, self.tokenizer, self.context)
+        seen = check_tokens(ids, self.config.vocabulary, self.program.pictures)
+        reply = Reply(ids, wishes, self.tokenizer, self.context, seen)
         guesser: Guesser = self._draft or Lookup()
         if max_tokens < 1:
             yield reply.end("length")

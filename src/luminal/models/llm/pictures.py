@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -19,15 +20,29 @@ from .config import DecoderConfig
 MOST_ROWS = 1 << 16  # of all pictures that are held; the one not seen for longest goes first
 
 
+@dataclass(eq=False)
+class Seen:
+    """A picture's rows (tokens, width), the id of the first, and (rows, columns) of its tokens
+    where these matter."""
+
+    start: int
+    rows: np.ndarray
+    grid: tuple[int, int] | None
+
+    @property
+    def end(self) -> int:
+        """The id behind its last one."""
+        return self.start + len(self.rows)
+
+
 class Pictures:
     """Rows of pictures. A picture that comes again has the ids that it had, so that what a cache
     holds of it still serves; ids are never given twice. Several threads may use it."""
 
     def __init__(self, vocabulary: int, width: int) -> None:
         self.vocabulary, self.width = vocabulary, width
-        self._grids: dict[int, tuple[int, int]] = {}  # by the first id
-        self._lasts: dict[int, int] = {}
-        self._held: OrderedDict[bytes, tuple[int, np.ndarray]] = OrderedDict()
+        self._held: OrderedDict[bytes, Seen] = OrderedDict()
+        self._known: WeakValueDictionary[int, Seen] = WeakValueDictionary()  # by the first id
         self._next, self._lock = vocabulary, threading.Lock()
 
     def find(self, key: bytes) -> list[int] | None:
@@ -36,22 +51,31 @@ class Pictures:
             if key not in self._held:
                 return None
             self._held.move_to_end(key)
-            start, rows = self._held[key]
-            return list(range(start, start + len(rows)))
+            seen = self._held[key]
+            return list(range(seen.start, seen.end))
 
     def add(
         self, key: bytes, rows: np.ndarray, grid: tuple[int, int] | None = None
     ) -> list[int]:  # fmt: skip
         """Hold a picture's rows (tokens, width); its ids. grid: (rows, columns) of its tokens."""
         with self._lock:
-            if grid is not None:
-                self._grids[self._next] = grid
-            start, self._next = self._next, self._next + len(rows)
-            self._lasts[start] = self._next - 1
-            self._held[key] = start, np.asarray(rows, np.float32)
-            while len(self._held) > 1 and sum(len(r) for _, r in self._held.values()) > MOST_ROWS:
+            seen = Seen(self._next, np.asarray(rows, np.float32), grid)
+            self._held[key] = self._known[seen.start] = seen
+            self._next = seen.end
+            while len(self._held) > 1 and sum(len(s.rows) for s in self._held.values()) > MOST_ROWS:
                 self._held.popitem(last=False)
-        return list(range(start, start + len(rows)))
+        return list(range(seen.start, seen.end))
+
+    def known(self, ids: Sequence[int]) -> list[Seen]:
+        """The pictures that ids are of, in the order of their ids. Whoever has them keeps them:
+        others that come do not take their place."""
+        beyond = np.asarray(ids, np.int64)
+        beyond = np.sort(beyond[beyond >= self.vocabulary])
+        if not len(beyond):
+            return []
+        with self._lock:
+            every = sorted(self._known.values(), key=lambda seen: seen.start)
+        return [s for s in every if np.diff(np.searchsorted(beyond, (s.start, s.end)))[0]]
 
     def rows(self, ids: Sequence[int]) -> np.ndarray:
         """(tokens, width) f32: the rows of pictures, zeros for other tokens. Raises InputError for
@@ -59,11 +83,10 @@ class Pictures:
         found = np.zeros((len(ids), self.width), np.float32)
         wanted = np.asarray(ids, np.int64)
         left = wanted >= self.vocabulary
-        with self._lock:
-            for start, rows in self._held.values() if left.any() else ():
-                here = (wanted >= start) & (wanted < start + len(rows))
-                found[here] = rows[wanted[here] - start]
-                left &= ~here
+        for seen in self.known(ids):
+            here = (wanted >= seen.start) & (wanted < seen.end)
+            found[here] = seen.rows[wanted[here] - seen.start]
+            left &= ~here
         if left.any():
             raise InputError(f"token {wanted[left][0]} is of no picture that is held")
         return found
@@ -74,10 +97,11 @@ class Pictures:
         these."""
         given, at, time = np.asarray(ids, np.int64), 0, 0
         found = np.empty((len(given), 3), np.int64)
-        for first in np.isin(given, list(self._grids)).nonzero()[0].tolist():
+        grids = {seen.start: seen.grid for seen in self.known(ids) if seen.grid is not None}
+        for first in np.isin(given, list(grids)).nonzero()[0].tolist():
             words = first - at
             found[at:first] = time + np.arange(words)[:, None]
-            rows, columns = self._grids[int(given[first])]
+            rows, columns = grids[int(given[first])]
             here = np.arange(min(rows * columns, len(given) - first))
             time, at = time + words, first + len(here)
             place = np.stack([0 * here, here // columns, here % columns], 1)
@@ -86,15 +110,14 @@ class Pictures:
         found[at:] = time + np.arange(len(given) - at)[:, None]
         return found[start:]
 
-
     def left(self, ids: Sequence[int]) -> np.ndarray:
         """(len(ids),) i64: how many tokens of its picture come after a token."""
         given = np.asarray(ids, np.int64)
-        if not self._lasts:
-            return np.zeros(len(given), np.int64)
-        firsts, lasts = np.array([*self._lasts]), np.array([*self._lasts.values()])
-        place = np.searchsorted(firsts, given, "right") - 1
-        return np.where(given >= self.vocabulary, lasts[np.maximum(place, 0)] - given, 0)
+        found = np.zeros(len(given), np.int64)
+        for seen in self.known(ids):
+            here = (given >= seen.start) & (given < seen.end)
+            found[here] = seen.end - 1 - given[here]
+        return found
 
     def unbroken(self, ids: Sequence[int], start: int, count: int) -> int:
         """How many of `count` tokens from `start` on run at once so that no picture is cut."""
@@ -102,8 +125,8 @@ class Pictures:
         part = ids[start:end]
         if not count or end >= len(ids) or not self.left(part[-1:])[0]:
             return count
-        inside = [n for n, token in enumerate(part) if token in self._lasts]
-        return inside[-1] if inside else 0
+        (cut,) = self.known(part[-1:])
+        return max(0, count - (part[-1] - cut.start + 1))
 
 
 _shared: WeakValueDictionary[tuple[Path, Path], Pictures] = WeakValueDictionary()
@@ -140,9 +163,13 @@ def given_left(graph: Graph, config: DecoderConfig, tokens: Index) -> Tensor | N
     return graph.tensor((tokens,), "i64", "left")
 
 
-def check_tokens(ids: Sequence[int], vocabulary: int, pictures: Pictures | None) -> None:
-    """Raises InputError for an id that is no token's, nor of a picture that is held."""
+def check_tokens(ids: Sequence[int], vocabulary: int, pictures: Pictures | None) -> list[Seen]:
+    """The pictures that ids are of. Raises InputError for an id that is no token's, nor of a
+    picture that is held."""
     if min(ids) < 0 or (pictures is None and max(ids) >= vocabulary):
         raise InputError(f"token ids go from 0 to {vocabulary - 1}")
-    if pictures is not None:
-        pictures.rows(ids)
+    if pictures is None:
+        return []
+    seen = pictures.known(ids)
+    pictures.rows(ids)
+    return seen

@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .grammar import Constraint
+from .pictures import Seen
 from .sampling import Sampler, Sampling, log_probabilities
 from .text import Pieces, StopTexts, Tokenizer
+
+NEAR = 8  # tokens before a reply on which the text of its first one may depend
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,8 @@ class Wishes:
     stop: texts that end it. ends: tokens that end it. logprobs: None, or how many likely tokens to
     tell beside the chosen one. form: makes what constrains the tokens of one reply, if anything
     does. show: special tokens that are told in its text. scores: whether the tokens of the prompt
-    are told with their logarithms too. adapter: the number of one of the engine's; 0: none."""
+    are told with their logarithms too. adapter: the number of one of the engine's; 0: none.
+    goes_on: whether its text follows that of the prompt, with a space if there is one."""
 
     limit: int = 256
     stop: Sequence[str] = ()
@@ -56,21 +60,26 @@ class Wishes:
     least: int = 0
     scores: bool = False
     adapter: int = 0
+    goes_on: bool = False
 
 
 class Reply:
     """tokens: the prompt and what was generated; they grow. room: the most tokens whose keys and
-    values fit, so that the last one is not fed again."""
+    values fit, so that the last one is not fed again. seen: the prompt's pictures, which stay for
+    as long as this does."""
 
     def __init__(
-        self, tokens: list[int], wishes: Wishes, tokenizer: Tokenizer | None, room: int
-    ) -> None:
+        self, tokens: list[int], wishes: Wishes, tokenizer: Tokenizer | None, room: int,
+        seen: Sequence[Seen] = (),
+    ) -> None:  # fmt: skip
         """tokenizer: None for replies in tokens only."""
+        self.seen = seen
         self.tokens, self.prompt = tokens, len(tokens)
         self.finish: str | None = None
         self._wishes, self._room = wishes, room
         self._sampler = Sampler(wishes.sampling, tokens)
-        self._pieces = None if tokenizer is None else Pieces(tokenizer, wishes.show)
+        before = tokens[-NEAR:] if wishes.goes_on else ()
+        self._pieces = None if tokenizer is None else Pieces(tokenizer, wishes.show, before)
         self._stops = StopTexts(wishes.stop)
         self._form = None if wishes.form is None else wishes.form()
         self._scores = [Known(token) for token in tokens[:1]]

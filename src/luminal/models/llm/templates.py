@@ -21,6 +21,7 @@ WORLD = (  # of RWKV
     "{% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}"
 )
 BY_NAME = {"rwkv-world": WORLD}  # templates that a file names only
+MARK = "\ue000resume\ue000"  # of a message that goes on, for as long as it is rendered
 DEFAULT, TOOLS, DOCUMENTS = "default", "tool_use", "rag"
 Message = Mapping[str, Any]  # {"role": "user", "content": "..."}
 Tool = Mapping[str, Any]  # {"type": "function", "function": {"name": ..., "parameters": a schema}}
@@ -57,10 +58,11 @@ class Templates:
                 raise InputError(f"no message with 'role' and 'content': {message!r}")
         if tools and "tools" not in chosen:
             raise InputError("the chat template of this model knows no tools")
-        seen = {**self.settings, **given, "messages": list(messages), "tools": list(tools) or None,
+        messages = _marked(messages) if resume else list(messages)
+        seen = {**self.settings, **given, "messages": messages, "tools": list(tools) or None,
                 "add_generation_prompt": prompt and not resume}  # fmt: skip
         text = _render(chosen, seen)
-        return _resumed(text, messages) if resume else text
+        return _resumed(text) if resume else text
 
 
 def _render(template: str, seen: Mapping[str, Any]) -> str:
@@ -74,16 +76,20 @@ def _render(template: str, seen: Mapping[str, Any]) -> str:
         raise InputError(f"the chat template refuses the messages: {fault}") from None
 
 
-def _resumed(text: str, messages: Sequence[Message]) -> str:
-    """The text up to the end of what the last message says."""
+def _marked(messages: Sequence[Message]) -> list[Message]:
+    """With a mark at the end of what the last message says: its text may occur elsewhere."""
     said = messages[-1].get("content") if messages else None
     if not isinstance(said, str) or not said.strip():
         raise InputError("the last message has no text to be continued")
-    place = text.rfind(said.strip())
-    if place < 0:
+    return [*messages[:-1], {**messages[-1], "content": f"{said}{MARK} "}]
+
+
+def _resumed(text: str) -> str:
+    """The text up to the mark; where a template strips what is said, this is stripped too."""
+    before, mark, after = text.rpartition(MARK)
+    if not mark:
         raise InputError("the chat template changes the last message: it cannot be continued")
-    whole = said.lstrip()  # templates often strip what is said
-    return text[: place + len(whole if text.startswith(whole, place) else said.strip())]
+    return before if after.startswith(" ") else before.rstrip()
 
 
 @lru_cache(16)

@@ -141,13 +141,17 @@ def _of_pieces(file: Path, values: Mapping[str, Any]) -> Any:
 
 class Pieces:
     """Token ids one by one to pieces of text; a character whose bytes are not all there waits.
-    show: special tokens whose text is given out too."""
+    show: special tokens whose text is given out too. before: the last tokens of a text that goes
+    on: many tokenizers drop the space that a text begins with."""
 
-    def __init__(self, tokenizer: Tokenizer, show: Collection[int] = ()) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, show: Collection[int] = (), before: Sequence[int] = ()
+    ) -> None:
         self._tokenizer, self._show = tokenizer, frozenset(show)
-        self._ids: list[int] = []
+        whole = not tokenizer.decode(before).endswith(UNFINISHED)
+        self._ids = list(before) if whole else []
         self._start = 0  # what is decoded again, as the text of a token depends on those before
-        self._told = 0  # ids whose text was given out
+        self._told = len(self._ids)  # ids whose text was given out
 
     def push(self, token: int) -> str:
         """The text that is certain now: maybe none."""

@@ -116,13 +116,18 @@ class Generation(Body):
         return Wishes(
             limit, [self.stop] if isinstance(self.stop, str) else self.stop,
             (*(() if self.ignore_eos else ends), *self.stop_token_ids), self.likely, sampling, form,
-            show, min(self.min_tokens, limit), scores,
+            show, min(self.min_tokens, limit), scores, goes_on=self.goes_on,
         )  # fmt: skip
 
     @property
     def limit(self) -> int | None:
         """The most tokens of a reply; None: as many as fit."""
         return self.max_tokens
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the text of the reply follows that of the prompt."""
+        return False
 
     @property
     def likely(self) -> int | None:

@@ -187,6 +187,14 @@ class Chat(Conversation, Generation):
     response_format: PlainFormat | SchemaFormat | None = None
     parallel_tool_calls: bool = True
 
+    @property
+    def prescribed(self) -> bool:
+        """Whether the reply must have a form, from its first token on: it has no thoughts then."""
+        wanted = self.response_format
+        return self.tool_choice not in ("none", "auto") or (
+            wanted is not None and wanted.type != "text"
+        )
+
     def grammar(self, calls: CallForm) -> str | None:
         forced = self._forced()
         if forced:
@@ -209,6 +217,10 @@ class Chat(Conversation, Generation):
             raise Fault(400, "tool_choice: no such function among the tools", "invalid_value",
                         "tool_choice")  # fmt: skip
         return known
+
+    @property
+    def goes_on(self) -> bool:
+        return self.continue_final_message
 
     @property
     def likely(self) -> int | None:

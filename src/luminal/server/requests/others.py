@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from .base import TOKEN, TOKENS, Body, Generation, Part
+from .base import MOST_CHOICES, TOKEN, TOKENS, Body, Generation, Part
 from .chat import Conversation, Message
 
 TEXTS = Annotated[list[str], Field(min_length=1, max_length=2048, fail_fast=True)]
@@ -27,7 +27,14 @@ class Completion(Generation):
     def _replies(self) -> Completion:
         if self.max_tokens == 0 and not self.echo:
             raise ValueError("max_tokens: 0 is for echo only")
+        if (count := len(self.prompts())) * self.n > MOST_CHOICES:
+            raise ValueError(f"{count} prompts with {self.n} choices each: at most {MOST_CHOICES} "
+                             "in all")  # fmt: skip
         return self
+
+    @property
+    def goes_on(self) -> bool:
+        return True
 
     @property
     def likely(self) -> int | None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from .base import Body, Part
+from .base import Body, Generation, Part
 from .chat import ROLE, TEXT, Chat, Function, NamedFunction, joined
 
 
@@ -69,8 +69,9 @@ class Responses(Body):
     """/v1/responses; nothing is kept, so that a conversation is given whole."""
 
     REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "previous_response_id": (), "conversation": (), "background": (False,), "prompt": (),
-        "max_tool_calls": (),
+        **Generation.REFUSED, "previous_response_id": (), "conversation": (), "prompt": (),
+        "background": (False,), "max_tool_calls": (), "n": (1,), "logprobs": (False,),
+        "top_logprobs": (0,),
     }  # fmt: skip
     model: str
     input: str | Annotated[list[Item], Field(min_length=1, fail_fast=True)]

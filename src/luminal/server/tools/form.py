@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ...errors import InputError
 from ...models.llm import Tokenizer
 from ...models.llm.grammar import spaced
 from .parsers import (
@@ -20,6 +21,7 @@ from .parsers import (
     TAG_END,
     Object,
     is_text,
+    listed,
     properties_of,
 )  # fmt: skip
 from .reader import CallReader
@@ -29,7 +31,8 @@ SIGNS = {  # what is in a template --> how calls are written; the first one that
 }  # fmt: skip
 PLAIN = "plain"  # JSON and nothing else, as Llama 3.1 does
 CALL, BREAK, NEWLINE = "CALL", r'"\n"', "\n"  # in _WRITTEN: the call, a new line
-TEXT = r"/([^<]|<[^\/])*/"  # an argument of Qwen coder's
+END = r'"\n</parameter>\n"'  # of an argument of Qwen coder's
+UNREAD = ("$ref", "allOf", "anyOf", "oneOf", "not", "if", "enum", "const", "minProperties")  # there
 Function = Mapping[str, Any]  # name, perhaps parameters: a JSON schema
 
 
@@ -76,38 +79,59 @@ Written = tuple[str, list[str]]  # a call in a grammar, and the rules that it ne
 def _object(given: str, form: CallForm, function: Function, number: int) -> Written:
     """{"name": ..., given: {...}}; the schema is a whole of its own: it may have definitions."""
     name = json.dumps(function["name"])
-    begin, schema = json.dumps(f'{{"name": {name}, "{given}": '), function.get("parameters")
-    rule = f"given_{number}: %json {spaced(schema or {'type': 'object'})}"
-    return f'{begin} given_{number} "}}"', [rule]
+    begin = json.dumps(f'{{"name": {name}, "{given}": ')
+    return f'{begin} given_{number} "}}"', [f"given_{number}: %json {spaced(_arguments(function))}"]
 
 
 def _named(form: CallForm, function: Function, number: int) -> Written:
     """NAME[ARGS]{...}"""
-    schema = spaced(function.get("parameters") or {"type": "object"})
+    schema = spaced(_arguments(function))
     begin = f"{json.dumps(function['name'])} {form.marker(MISTRAL_ARGUMENTS)}"
     return f"{begin} given_{number}", [f"given_{number}: %json {schema}"]
 
 
+def _arguments(function: Function) -> Object:
+    """Their schema: of an object, whatever it says besides. Raises InputError."""
+    schema: Object = function.get("parameters") or {}
+    if "type" in schema and "object" not in listed(schema, "type"):
+        raise InputError(f"the parameters of {function['name']} are of type {schema['type']!r}: "
+                         "they must be an object")  # fmt: skip
+    return {**schema, "type": "object"}
+
+
 def _elements(form: CallForm, function: Function, number: int) -> Written:
     """<function=NAME> with <parameter=NAME> in it."""
-    schema: Object = function.get("parameters") or {}
+    schema = _arguments(function)
+    if unread := [key for key in UNREAD if key in schema]:
+        raise InputError(f"{unread[0]} beside the parameters of {function['name']}: not in calls "
+                         "as this model writes them")  # fmt: skip
     parts, rules = [json.dumps(f"{FUNCTION}{function['name']}>\n")], []
     shared = {key: part for key, part in schema.items() if key in ("$defs", "definitions")}
-    for place, (name, kind) in enumerate(properties_of(schema).items()):
+    needed = [name for name in listed(schema, "required") if isinstance(name, str)]
+    known = properties_of(schema)
+    kinds = {**known, **{name: known.get(name, {}) for name in needed}}
+    for place, (name, kind) in enumerate(kinds.items()):
         value = f"value_{number}_{place}"
-        rules.append(f"{value}: {_element(kind, shared)}")
-        part = f'{json.dumps(f"<parameter={name}>{NEWLINE}")} {value} "\\n</parameter>\\n"'
-        parts.append(part if name in schema.get("required", []) else f"({part})?")
+        rules.append(f"{value}{_element(kind, shared)}")
+        part = f"{json.dumps(f'<parameter={name}>{NEWLINE}')} {value}"
+        parts.append(part if name in needed else f"({part})?")
     return " ".join([*parts, '"</function>"']), rules
 
 
 def _element(schema: Any, shared: Object) -> str:
-    """The rule of a value: a text stands as it is, all else as JSON. shared: definitions."""
+    """The rule of a value and of the end behind it: a text stands as it is, all else as JSON.
+    shared: definitions. Raises InputError."""
     given: Object = schema if isinstance(schema, dict) else {}
-    chosen = given.get("enum") or ([given["const"]] if "const" in given else [])
+    chosen = listed(given, "enum") or ([given["const"]] if "const" in given else [])
     if chosen and all(isinstance(value, str) for value in chosen):
-        return " | ".join(json.dumps(value) for value in chosen)
-    return TEXT if is_text(given) else f"%json {spaced({**given, **shared})}"
+        return f": ({' | '.join(json.dumps(value) for value in chosen)}) {END}"
+    if not is_text(given):
+        return f": %json {spaced({**given, **shared})} {END}"
+    least, most = given.get("minLength", 0), given.get("maxLength")
+    if "pattern" in given or not (isinstance(least, int) and isinstance(most, int | None)):
+        raise InputError("a text with a pattern, or a length that is no integer: not in calls as "
+                         "this model writes them")  # fmt: skip
+    return f"[suffix={END}]: /(?s:.{{{least},{'' if most is None else most}}})/"  # the first end
 
 
 Writer = Callable[[CallForm, Function, int], Written]

@@ -97,14 +97,20 @@ def properties_of(schema: Object) -> Object:
     return found if isinstance(found, dict) else {}
 
 
+def listed(schema: Object, key: str) -> list[Any]:
+    """What a schema has under a key; one value counts as a list of it."""
+    found = schema.get(key, [])
+    return found if isinstance(found, list) else [found]
+
+
 def is_text(schema: Any) -> bool:
     """Whether a value of this schema may be a text; one of no schema may."""
     if not isinstance(schema, dict) or not schema:
         return True
-    kinds = [*schema.get("anyOf", []), *schema.get("oneOf", [])]
-    values = [*schema.get("enum", []), *([schema["const"]] if "const" in schema else [])]
+    kinds = [*listed(schema, "anyOf"), *listed(schema, "oneOf")]
+    values = [*listed(schema, "enum"), *([schema["const"]] if "const" in schema else [])]
     return (
-        "string" in schema.get("type", ())
+        "string" in listed(schema, "type")
         or any(is_text(kind) for kind in kinds)
         or any(isinstance(value, str) for value in values)
     )
