@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 
 LIMITS: dict[str, tuple[float, ...]] = {
+    "kernel.schedule.CHAIN": (2, 3),
     "precision.contracts.STREAMED": (0, 10_000),
     "rewrite.by_range.CLEAR": (1.0, 100.0),
     "rewrite.cost._ONCE": (1.0,),
@@ -55,6 +56,7 @@ LIMITS: dict[str, tuple[float, ...]] = {
     "scheduling.score.AGAIN": (0, 1, 1000),
     "scheduling.job.CAST": (0.0, 100.0),
     "scheduling.score.COPIED": (0.0, 100.0),
+    "scheduling.score.SPREAD": (0.0, 100.0),
     "scheduling.score.WINDOW": (1, 64),
     "scheduling.several.GAIN": (100.0,),
     "scheduling.several.LEAST_LAUNCHES": (0.0,),

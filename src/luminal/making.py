@@ -185,10 +185,11 @@ def lower_kernel(
     with report.stage("prepare"):
         parts = tuning.prepared(kernel)
     makers, readers = makers_apart(parts)
-    made = _lower_parts(readers, tuning, report, settled)
+    made = {id(part): _lower_parts([part], tuning, report, settled) for part in readers}
     layouts = settled.for_makers(readers)
-    first = [each for maker in makers for each in laid_out(maker, layouts)]
-    return [*_lower_parts(first, tuning, report, settled), *made]
+    for maker in makers:  # each comes before its reader, and behind what it reads itself
+        made[id(maker)] = _lower_parts(laid_out(maker, layouts), tuning, report, settled)
+    return [each for part in parts for each in made[id(part)]]
 
 
 def _lower_parts(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from math import inf, prod
@@ -453,3 +453,35 @@ def test_rows_that_drive_each_other_out_are_laid_out_first() -> None:
     *makers, reader = several.several(whole, target)
     made = {b.name for maker in makers for b in maker.buffers if NAME in b.name}
     assert len(made) == 2 and all(b.constant for b in reader.buffers if b.name in made)
+
+
+def test_an_operand_is_made_behind_what_it_is_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its reader was parted before: all that is made once had come first of all."""
+    monkeypatch.setattr(several, "LEAST_POINTS", 0)
+    monkeypatch.setattr(several, "LEAST_LAUNCHES", 0.0)
+    monkeypatch.setattr(several, "GAIN", inf)
+
+    def ways(kernel: Kernel, draft: Draft, products: list[Value]) -> Iterator[Sequence[Kernel]]:
+        parted = list(several._behind_sums(kernel))
+        made = (once.operands_before(kernel, v, v.factors) for v in products)
+        yield from parted[-1:] or (way for each in made for way in each)
+
+    monkeypatch.setattr(several, "_ways", ways)
+    cx = luminal.Graph()
+    x = cx.tensor((3, 4))
+    (x * x.max(0).values).sum(1).output()
+    rt = cx.compile(device="cpu", threads=1, cache=False, database=False)
+    names = [{b.name for b in made.kernel.buffers} for made in rt.kernels]
+    assert any(name.startswith(NAME) for each in names[1:] for name in each)
+    array = np.arange(12, dtype=np.float32).reshape(3, 4)
+    np.testing.assert_allclose(rt(array), (array * array.max(0)).sum(1))
+
+
+@pytest.mark.parametrize("copied", [True, False])
+def test_a_sum_is_not_parted_from_a_copy_of_it(copied: bool) -> None:
+    row = value("row", "m", load("X", "m", "k"), total("k"))
+    body = read("row") if copied else add(read("row"), const(1.0))
+    values = [row, value("out", "m", body, store=store("Y", "m"))]
+    buffers = [buffer("X", 8, 16), buffer("Y", 8)]
+    kernel = cases.kernel("summed", buffers, {"m": 8, "k": 16}, values)
+    assert len(list(several._behind_sums(kernel))) == (0 if copied else 1)

@@ -15,7 +15,7 @@ from functools import partial
 from math import inf, prod
 
 from ..errors import Illegal
-from ..kernel.kernel import Apply, Buffer, Expression, Kernel, Load, Value, walk
+from ..kernel.kernel import Apply, Buffer, Expression, Kernel, Load, Read, Value, walk
 from ..kernel.merge import images_as_rows
 from ..kernel.schedule import Layout
 from ..kernel.target import Target
@@ -142,6 +142,8 @@ def _behind_sums(kernel: Kernel) -> Iterator[tuple[Kernel, Kernel]]:
         rest = [u for u in kernel.values if u not in first and (u.store or u.reduction)]
         if v.reduction is None or any(u.scans for u in first) or not any(u.store for u in rest):
             continue
+        if not any(u.reduction or not isinstance(u.body, Read) for u in rest):
+            continue  # it only stores what the first has
         sums = [u for u in first if u.reduction]
         rest = kernel.needed({u.name for u in rest}, without=sums)
         read = {name for u in rest for name in u.reads()}
