@@ -10,7 +10,7 @@ import math
 from dataclasses import replace
 from functools import cache
 
-from ..graph.index import Atom, Floor, Index, atom_index, atom_names
+from ..graph.index import Atom, Index, atom_index, atom_names
 from ..graph.space import Space
 from ..kernel.kernel import Guard, Value, walk
 from .homes import Homes
@@ -164,15 +164,13 @@ class Limits:
     def _atom(self, atom: Atom, place: Place, upper: bool) -> Bound:
         if isinstance(atom, str):
             return self._end(atom, place, upper) if atom in place.index else Index.of(atom)
-        if isinstance(atom, Floor):
-            top = self.extreme(atom.numerator, place, upper)
-            if top is None or any(n in place.index for n in atom.divisor.names()):
-                return None
-            return self.space.floor(top, atom.divisor)
-        pair = [self.extreme(i, place, upper) for i in (atom.first, atom.second)]
-        if pair[0] is None or pair[1] is None:
+        first, second = (self.extreme(i, place, upper) for i in (atom.first, atom.second))
+        if first is None or second is None:
             return None
-        return pair[0].minimum(pair[1]) if atom.kind == "min" else pair[0].maximum(pair[1])
+        if atom.kind == "floor":
+            fixed = atom.second.names().isdisjoint(place.index)
+            return self.space.floor(first, atom.second) if fixed else None
+        return first.minimum(second) if atom.kind == "min" else first.maximum(second)
 
     def _end(self, axis: str, place: Place, upper: bool) -> Index:
         """The first or last index of an axis in a tile, over lanes too."""
