@@ -84,8 +84,7 @@ class Limits:
             end = (self.space.floor(last + (unit - 1), unit) * unit).minimum(span)
         if begin == 0 and end is span:
             return None
-        length = self._length(end - begin, unit, span)
-        return place.at(axis, begin, length, place.most[axis])
+        return place.at(axis, begin, self._length(end - begin, unit, span))
 
     def _length(self, length: Index, unit: int, span: Index) -> Index:
         """The length, as a multiple of the unit where the axis is one."""
@@ -98,15 +97,25 @@ class Limits:
         """The turns of a loop at which the conditions on its axis are proven for a whole tile, and
         their other axes; all turns and no axes if the rest is too much to write out."""
         axis, step, conditions = node.loop.axis, node.loop.step, _conditions(node)
-        proven = [all(self._proven(c, place.at(axis, turn * step, step, step)) for c in conditions)
+        proven = [all(self._proven(c, place.at(axis, turn * step, step)) for c in conditions)
                   for turn in range(turns)]  # fmt: skip
         first = next((turn for turn in range(turns) if proven[turn]), turns)
         last = next((turn for turn in range(turns, first, -1) if proven[turn - 1]), first)
         axes = frozenset(a for c in conditions for a in c.names() if a in place.index) - {axis}
         edge = turns - (last - first)
-        if edge > LARGEST_EDGE or edge * _written(node, place, axes) > LONGEST_EDGE:
+        if edge > LARGEST_EDGE or edge * self._written(node, place, axes) > LONGEST_EDGE:
             return range(turns), frozenset()
         return range(first, last), axes
+
+    def _written(self, node: Node, place: Place, axes: frozenset[str]) -> float:
+        """How often what is inside a loop is written out where all loops over these axes are."""
+        steps: dict[str, int] = {}
+        for inner in node.inside():
+            axis, step = inner.loop.axis, inner.loop.step
+            if axis in axes:
+                steps[axis] = min(step, steps.get(axis, step))
+        spans = {axis: self.space.bounds(place.span[axis])[1] for axis in steps}
+        return math.prod(n if math.isinf(n) else -(-n // steps[a]) for a, n in spans.items())
 
     def changes(self, node: Node, place: Place, turns: Index) -> list[int]:
         """The turns, but the first, at which a condition on the axis of a loop changes; none where
@@ -209,13 +218,3 @@ def _conditions(node: Node) -> set[Index]:
               if isinstance(e, Guard))  # fmt: skip
     return {c for guard in guards for c in guard.conditions if axis in c.names()}
 
-
-def _written(node: Node, place: Place, axes: frozenset[str]) -> float:
-    """How often what is inside a loop is written out where all loops over these axes are."""
-    steps: dict[str, int] = {}
-    for inner in node.inside():
-        axis, step = inner.loop.axis, inner.loop.step
-        if axis in axes:
-            steps[axis] = min(step, steps.get(axis, step))
-    most = {axis: place.most[axis] for axis in steps}
-    return math.prod(math.inf if n is None else -(-n // steps[a]) for a, n in most.items())
