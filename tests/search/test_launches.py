@@ -9,8 +9,9 @@ import pytest
 
 from luminal import ops
 from luminal.backend.cuda.simulator import Simulator, found_compiler
+from luminal.backend.launch import Joined
 from luminal.graph import Graph
-from luminal.kernel.program import Joined, Program
+from luminal.kernel.program import Program
 from luminal.runtime.executable import Executable
 
 pytestmark = pytest.mark.skipif(found_compiler() is None, reason="no C++ compiler")

@@ -16,11 +16,11 @@ from luminal import ops, train
 from luminal.backend import cpu
 from luminal.graph.dtype import boolean, f32
 from luminal.graph.index import Index
-from luminal.kernel.domains import said_elsewhere
 from luminal.kernel.kernel import Apply, Constant, Guard, Load, Read, Rewriter
 from luminal.scheduling.prepare import prepare
 from luminal.search import oracle
 from luminal.search.inputs import KINDS, arrays
+from luminal.search.left import said_elsewhere
 from luminal.search.oracle import checkable, expected, judge, samples
 from luminal.search.space import Space
 from luminal.search.trial import Bench

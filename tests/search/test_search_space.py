@@ -5,8 +5,9 @@ from search_cases import KERNELS, TARGET, prepared
 
 from luminal.backend import cpu
 from luminal.errors import Illegal
-from luminal.scheduling.decisions import Decisions, dump_point, load_point, point_text
+from luminal.scheduling.decisions import Decisions
 from luminal.scheduling.default import default_schedule
+from luminal.search.points import dump_point, load_point, point_text
 from luminal.search.space import Space
 from luminal.search.trial import Bench
 

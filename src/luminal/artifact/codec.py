@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import CompileError
 from ..graph.dtype import BY_NAME, DType
 from ..graph.graph import Requirement
-from ..graph.index import Extremum, Floor, Index
+from ..graph.index import Binary, Index
 from ..graph.node import Loop, Scan, Scatter, Variable, View
 from ..kernel import kernel, program, schedule
 from ..kernel.target import Costs, Fragment, MatrixInstruction, Target
@@ -88,12 +88,9 @@ class _Writer:
         return (count, *map(self._atom, atoms))
 
     def _atom(self, atom: Any) -> int:
-        if isinstance(atom, Floor):
-            row: Row = ("floor", self.number(atom.numerator), self.number(atom.divisor))
-        elif isinstance(atom, Extremum):
-            row = (atom.kind, self.number(atom.first), self.number(atom.second))
-        else:
+        if not isinstance(atom, Binary):
             return self.number(atom)
+        row: Row = (atom.kind, self.number(atom.first), self.number(atom.second))
         return self._add(row, row)
 
 

@@ -25,8 +25,9 @@ import numpy as np
 from ..errors import Unsupported
 from ..graph.dtype import f32
 from ..kernel.kernel import Kernel
-from ..kernel.program import Joined, Program
+from ..kernel.program import Program
 from ..kernel.target import Target
+from .launch import Joined
 from .table import Crew, Step, Table
 
 

@@ -11,42 +11,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, ClassVar, TypeAlias, TypeVar, Union
+from typing import Any, ClassVar, TypeAlias, TypeGuard, Union
 
 from ..errors import DimError
 from .index_text import factor, sum_text, term_key
 
 
 @dataclass(frozen=True, eq=False)
-class Floor:
-    """floor(numerator / divisor), divisor > 0."""
+class Binary:
+    """floor(first / second), second > 0; or the minimum or maximum of both."""
 
-    numerator: Index
-    divisor: Index
-
-    def __str__(self) -> str:
-        return f"({factor(self.numerator)}//{factor(self.divisor)})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _atom, (Floor, self.numerator, self.divisor)
-
-
-@dataclass(frozen=True, eq=False)
-class Extremum:
-    """min(first, second) or max(first, second)."""
-
-    kind: str  # "min" | "max"
+    kind: str  # "floor" | "min" | "max"
     first: Index
     second: Index
 
     def __str__(self) -> str:
+        if self.kind == "floor":
+            return f"({factor(self.first)}//{factor(self.second)})"
         return f"{self.kind}({self.first}, {self.second})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _atom, (Extremum, self.kind, self.first, self.second)
+        return _atom, (self.kind, self.first, self.second)
 
 
-Atom: TypeAlias = Union[str, Floor, Extremum]
+Atom: TypeAlias = Union[str, Binary]
 Monomial: TypeAlias = tuple[Atom, ...]
 IndexLike: TypeAlias = Union["Index", int, str]
 
@@ -204,9 +192,9 @@ class Index:
         return monomial[0] if coefficient == 1 and len(monomial) == 1 else None
 
     @property
-    def floors(self) -> list[Floor]:
+    def floors(self) -> list[Binary]:
         """The quotients among its atoms."""
-        return [a for monomial, _ in self.terms for a in monomial if isinstance(a, Floor)]
+        return [a for monomial, _ in self.terms for a in monomial if is_floor(a)]
 
     def evaluate(self, values: Mapping[str, Any]) -> Any:
         """The number (or NumPy array) that the index has for these values of its variables."""
@@ -239,14 +227,12 @@ class Index:
 
 Dim = Index
 
-A = TypeVar("A", Floor, Extremum)
-_ATOMS: dict[Any, Any] = {}  # by kind and parts
+_ATOMS: dict[tuple[str, Index, Index], Binary] = {}
 
 
-def _atom(kind: type[A], *parts: Any) -> A:
+def _atom(kind: str, first: Index, second: Index) -> Binary:
     """The one atom of these parts, whichever thread makes it first."""
-    found: A = _ATOMS.setdefault((kind, *parts), kind(*parts))
-    return found
+    return _ATOMS.setdefault((kind, first, second), Binary(kind, first, second))
 
 
 def atom_index(atom: Atom) -> Index:
@@ -256,14 +242,12 @@ def atom_index(atom: Atom) -> Index:
 
 def atom_names(atom: Atom) -> frozenset[str]:
     """The variables of an atom."""
-    return frozenset((atom,)) if isinstance(atom, str) else names_of(atom_parts(atom))
+    return frozenset((atom,)) if isinstance(atom, str) else names_of((atom.first, atom.second))
 
 
-def atom_parts(atom: Floor | Extremum) -> tuple[Index, Index]:
-    """The two indices that an atom is made of."""
-    if isinstance(atom, Floor):
-        return atom.numerator, atom.divisor
-    return atom.first, atom.second
+def is_floor(atom: Atom) -> TypeGuard[Binary]:
+    """It is a quotient."""
+    return not isinstance(atom, str) and atom.kind == "floor"
 
 
 def names_of(indices: Iterable[Index]) -> frozenset[str]:
@@ -348,7 +332,7 @@ def _floor(a: Index, n: Index) -> Index:
         return outside
     if inside.is_constant and n.is_constant:
         return outside + inside.constant // n.constant
-    return outside + atom_index(_atom(Floor, inside, n))
+    return outside + atom_index(_atom("floor", inside, n))
 
 
 @cache
@@ -358,7 +342,7 @@ def _extremum(kind: str, a: Index, b: Index) -> Index:
         first_wins = (difference.constant <= 0) == (kind == "min")
         return a if first_wins else b
     first, second = sorted((a, b), key=str)
-    return atom_index(_atom(Extremum, kind, first, second))
+    return atom_index(_atom(kind, first, second))
 
 
 def _substitute_atom(
@@ -366,21 +350,16 @@ def _substitute_atom(
 ) -> Index:
     if isinstance(atom, str):
         return Index.of(mapping.get(atom, atom))
-    if isinstance(atom, Floor):
-        return floor(
-            atom.numerator.substitute(mapping, floor), atom.divisor.substitute(mapping, floor)
-        )
-    return _extremum(
-        atom.kind, atom.first.substitute(mapping, floor), atom.second.substitute(mapping, floor)
-    )
+    first, second = (part.substitute(mapping, floor) for part in (atom.first, atom.second))
+    return floor(first, second) if is_floor(atom) else _extremum(atom.kind, first, second)
 
 
 def _evaluate_atom(atom: Atom, values: Mapping[str, Any]) -> Any:
     if isinstance(atom, str):
         return values[atom]
-    if isinstance(atom, Floor):
-        return atom.numerator.evaluate(values) // atom.divisor.evaluate(values)
     a, b = atom.first.evaluate(values), atom.second.evaluate(values)
+    if is_floor(atom):
+        return a // b
     if isinstance(a, int) and isinstance(b, int):
         return min(a, b) if atom.kind == "min" else max(a, b)
     import numpy as np

@@ -10,7 +10,7 @@ from functools import cache
 from typing import TypeAlias
 
 from ..errors import DimError
-from .index import Floor, Index
+from .index import Index
 
 DimLike: TypeAlias = int | str | Index
 
@@ -50,10 +50,8 @@ def check_name(name: str) -> None:
 def divisors(index: Index) -> Iterator[Index]:
     """All that is divided by in an index."""
     for atom in (atom for monomial, _ in index.terms for atom in monomial):
-        if isinstance(atom, Floor):
-            yield atom.divisor
-            yield from (*divisors(atom.numerator), *divisors(atom.divisor))
-        elif not isinstance(atom, str):
+        if not isinstance(atom, str):
+            yield from [atom.second] if atom.kind == "floor" else []
             yield from (*divisors(atom.first), *divisors(atom.second))
 
 

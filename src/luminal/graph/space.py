@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 
-from .index import Atom, Floor, Index, IndexLike, Monomial, atom_index, atom_names
+from .index import Atom, Binary, Index, IndexLike, Monomial, atom_index, atom_names, is_floor
 
 Number = float  # an integer or an infinity
 Range = tuple[Number, Number]
@@ -150,15 +150,15 @@ class Space:
             if atom in self.axes:
                 return 0, max(0, self.bounds(self.axes[atom] - 1)[1])
             return self.sizes.get(atom, UNBOUNDED)
-        if isinstance(atom, Floor):
+        if is_floor(atom):
             return self._floor_range(atom)
         first, second = self.bounds(atom.first), self.bounds(atom.second)
         pick = min if atom.kind == "min" else max
         return pick(first[0], second[0]), pick(first[1], second[1])
 
-    def _floor_range(self, atom: Floor) -> Range:
-        low, high = self.bounds(atom.numerator)
-        smallest, largest = self.bounds(atom.divisor)
+    def _floor_range(self, atom: Binary) -> Range:
+        low, high = self.bounds(atom.first)
+        smallest, largest = self.bounds(atom.second)
         smallest = max(1, smallest)
         divisors = (smallest, largest)
         lows = [_floor_number(low, d) for d in divisors]
@@ -177,7 +177,7 @@ class Space:
 
     def _find_floor(self, index: Index, divisor: Index) -> Index:
         def simpler(atom: Atom) -> Index:
-            return self._simplify_floor(atom) if isinstance(atom, Floor) else atom_index(atom)
+            return self._simplify_floor(atom) if is_floor(atom) else atom_index(atom)
 
         plain = index // divisor
         return plain.rebuilt(simpler) if plain.floors else plain
@@ -187,8 +187,8 @@ class Space:
         index = Index.of(index)
         return index - self.floor(index, divisor) * divisor
 
-    def _simplify_floor(self, atom: Floor) -> Index:
-        x, n = atom.numerator, atom.divisor
+    def _simplify_floor(self, atom: Binary) -> Index:
+        x, n = atom.first, atom.second
         if self.inside(x, n):
             return Index.of(0)
         if not n.is_constant:
@@ -204,8 +204,8 @@ class Space:
         if reduced is not None:
             return reduced
         inner = x.atom
-        if isinstance(inner, Floor) and self.bounds(inner.divisor * n)[1] <= LARGEST:
-            return self.floor(inner.numerator, inner.divisor * n)  # of floor(y / m) by n
+        if inner and is_floor(inner) and self.bounds(inner.second * n)[1] <= LARGEST:
+            return self.floor(inner.first, inner.second * n)  # of floor(y / m) by n
         return atom_index(atom)
 
     def _chord(self, x: Index, n: int) -> Index | None:
@@ -241,9 +241,9 @@ class Space:
         """The index with every floor simplified."""
 
         def simpler(atom: Atom) -> Index:
-            if not isinstance(atom, Floor):
+            if not is_floor(atom):
                 return atom_index(atom)
-            return self.floor(self.simplify(atom.numerator), self.simplify(atom.divisor))
+            return self.floor(self.simplify(atom.first), self.simplify(atom.second))
 
         return index.rebuilt(simpler) if index.floors else index
 
@@ -301,13 +301,13 @@ class Space:
         return frozenset(name for name in index.names() if name in self.axes)
 
 
-def _remainders(atom: Floor, floors: Iterable[Floor]) -> Iterator[tuple[Index, Index]]:
+def _remainders(atom: Binary, floors: Iterable[Binary]) -> Iterator[tuple[Index, Index]]:
     """(x, n) with floor(x / n) = the atom: its own, and x a floor of the same numerator."""
-    yield atom.numerator, atom.divisor
+    yield atom.first, atom.second
     for x in floors:
-        if x.numerator == atom.numerator and x != atom and x.divisor.is_constant:
-            n, left = divmod(atom.divisor.constant, x.divisor.constant)
-            if atom.divisor.is_constant and not left:
+        if x.first == atom.first and x != atom and x.second.is_constant:
+            n, left = divmod(atom.second.constant, x.second.constant)
+            if atom.second.is_constant and not left:
                 yield atom_index(x), Index.of(n)
 
 
@@ -324,8 +324,8 @@ def _half_space(condition: Index) -> Index:
     floor(x / n) + r >= 0 is x + n r >= 0, and r - floor(x / n) >= 0 is n r + n - 1 - x >= 0."""
     for monomial, sign in condition.terms:
         atom = monomial[0] if len(monomial) == 1 and abs(sign) == 1 else None
-        if isinstance(atom, Floor) and atom.divisor.is_constant:
-            x, n, rest = atom.numerator, atom.divisor, condition - atom_index(atom) * sign
+        if atom and is_floor(atom) and atom.second.is_constant:
+            x, n, rest = atom.first, atom.second, condition - atom_index(atom) * sign
             if not rest.floors:
                 return _half_space(x + rest * n if sign > 0 else rest * n + (n - 1) - x)
     return condition

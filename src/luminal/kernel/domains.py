@@ -47,7 +47,7 @@ def ended_by_memory(
 ) -> tuple[list[Value], dict[str, Left]]:
     """Values with the domains that follow from what others left in memory, though no guard says so:
     a sum of what is 0 there ends where that does. And what these values leave in memory."""
-    said, known, made = _outsides(values, {}), _outsides(values, memory), list[Value]()
+    said, known, made = outsides(values, {}), outsides(values, memory), list[Value]()
     for v in values:
         more = {c: number for c, number in known[v.name].items() if c not in said[v.name]}
         made.append(replace(v, domain=_of_reduction(v, more, space)) if more else v)
@@ -60,7 +60,7 @@ def ended_by_readers(
 ) -> list[Kernel]:
     """Kernels whose sums, read by other values or taken by these buffers to other kernels, walk no
     step where nobody looks at them, or only to multiply them by 0."""
-    known = [_outsides(k.values, memory) for k in kernels]
+    known = [outsides(k.values, memory) for k in kernels]
     loads = [(load, u, found[u.name]) for k, found in zip(kernels, known) for u in k.values
              for load in u.loads if load.buffer in buffers]  # fmt: skip
 
@@ -114,7 +114,7 @@ def _stepless(v: Value, conditions: frozenset[Index], kernel: Kernel) -> Value:
     return replace(v, domain=domain)
 
 
-def _outsides(values: Sequence[Value], memory: Mapping[str, Left]) -> dict[str, Outside]:
+def outsides(values: Sequence[Value], memory: Mapping[str, Left]) -> dict[str, Outside]:
     """What the body of each value is where a condition fails."""
     known, plain = dict[str, Outside](), dict[str, Outside]()
     for v in values:
@@ -129,42 +129,11 @@ def derive_domains(kernel: Kernel) -> Kernel:
     space = kernel.space()
     trimmed = Rewriter(lambda e: _without_proven(e, space))
     bare = [replace(v, body=trimmed.expression(v.body)) for v in kernel.values]
-    known = _outsides(bare, {})
+    known = outsides(bare, {})
     values = {v.name: replace(v, domain=_of_reduction(v, known[v.name], space)) for v in bare}
     _narrow_producers(kernel, values)
     _narrow_running(values)
     return replace(kernel, values=tuple(values[v.name] for v in kernel.values))
-
-
-def said_elsewhere(kernel: Kernel) -> list[tuple[Value, Index]]:
-    """The conditions by which values end that no guard of this kernel says."""
-    bare = derive_domains(
-        replace(kernel, values=tuple(replace(v, domain={}) for v in kernel.values))
-    )
-    found = []
-    for v, plain in zip(kernel.values, bare.values):
-        for axis, (low, high) in v.domain.items():
-            said = plain.domain.get(axis, (None, None))
-            found += [(v, Index.of(axis) - low)] if low not in (None, said[0]) else []
-            found += [(v, high - 1 - axis)] if high not in (None, said[1]) else []
-    return found
-
-
-def left_in_memory(kernel: Kernel, value: Value, condition: Index) -> tuple[Load, Number] | None:
-    """What a kernel loads that must hold a number where the condition fails, for a reduction to end
-    there though no guard says so."""
-    assert value.reduction is not None
-    neutral, values = identity(value.reduction.op, value.dtype), kernel.values
-    for load in dict.fromkeys(load for v in values for load in v.loads):
-        axes = tuple(i.text for i in load.index)
-        plain = set(axes) <= kernel.axes.keys() and len(set(axes)) == len(axes)
-        if plain and condition.names() <= {*axes, *kernel.sizes}:
-            for number in (0, -math.inf):
-                memory = {load.buffer: (axes, {condition: number})}
-                known = (_outsides(values, m)[value.name].get(condition) for m in ({}, memory))
-                if [number == neutral for number in known] == [False, True]:
-                    return load, number
-    return None
 
 
 def _without_proven(e: Expression, space: Space) -> Expression:

@@ -9,12 +9,11 @@ rules; the tests have a slow interpreter in NumPy.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
 from typing import TypeAlias, Union
 
-from ..graph.dtype import DType, u32
-from ..graph.index import Index
+from ..graph.dtype import DType
 from .kernel import Buffer
 from .schedule import Layout
 
@@ -199,32 +198,3 @@ class Program:
     def memories(self) -> dict[str, Buffer | Tile]:
         buffers: dict[str, Buffer | Tile] = {made.name: made for made in self.buffers}
         return buffers | {made.name: made for made in self.tiles}
-
-
-@dataclass(frozen=True)
-class Joined:
-    """Programs that one launch on a GPU runs, in order. meets: before which of them all groups of
-    the launch come together; those between run side by side. group: the threads of each; held:
-    how many of them a multiprocessor has at once. Its buffers are those of the parts, and a counter
-    for the groups, zero before the first launch."""
-
-    name: str
-    parts: tuple[Program, ...]
-    meets: tuple[bool, ...]
-    group: int
-    held: int = 1
-
-    @property
-    def buffers(self) -> tuple[Buffer, ...]:
-        parts = enumerate(self.parts)
-        own = (replace(b, name=f"{n} {b.name}") for n, part in parts for b in part.buffers)
-        return *own, Buffer("counter", u32, (Index.of(1),))
-
-    @property
-    def sizes(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(name for part in self.parts for name in part.sizes))
-
-    @property
-    def layouts(self) -> Mapping[str, Layout]:
-        parts = enumerate(self.parts)
-        return {f"{n} {name}": layout for n, p in parts for name, layout in p.layouts.items()}

@@ -198,8 +198,6 @@ class Builder:
 
 def fold(op: str, args: tuple[Val, ...], dtype: DType | None, lanes: Lanes) -> Val | None:
     """An elementwise operation on constants, computed now."""
-    if op == "expand":
-        return Val(args[0].name, dtype, lanes, 0, True)
     if op not in SCALARS or dtype is None or dtype.is_half:
         return None
     numbers = [a.dtype.numpy.type(number(a)) for a in args if a.dtype]

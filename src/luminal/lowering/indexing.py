@@ -11,7 +11,7 @@ from functools import cache
 
 from ..errors import Illegal
 from ..graph.dtype import DType, boolean, i32, i64
-from ..graph.index import Atom, Extremum, Floor, Index, Monomial, atom_names
+from ..graph.index import Atom, Index, Monomial, atom_names
 from ..graph.space import Space
 from ..kernel.program import Val
 from .builder import Builder, integer, literal
@@ -116,10 +116,9 @@ class Indexing:
         if isinstance(atom, str):
             found = self.vectors.get(atom) or self._scalar(atom)
             return found if isinstance(found, Val) else self._iota(found, 1, i64)
-        if isinstance(atom, Floor):
-            top, low = self.vector(atom.numerator, order), self.vector(atom.divisor, order)
-            return self.quotient(top, low, order)
         pair = [self.vector(atom.first, order), self.vector(atom.second, order)]
+        if atom.kind == "floor":
+            return self.quotient(pair[0], pair[1], order)
         return self.apply(atom.kind, pair, i64, order)
 
     def quotient(self, value: Val, divisor: Val, order: Lanes = ()) -> Val:
@@ -264,6 +263,6 @@ def _is_zero(val: Val) -> bool:
 def split_extrema(index: Index, kind: str) -> list[Index]:
     """The parts of a minimum ("min") or maximum: x <= min(a, b) is x <= a and x <= b."""
     atom = index.atom
-    if isinstance(atom, Extremum) and atom.kind == kind:
+    if atom and not isinstance(atom, str) and atom.kind == kind:
         return split_extrema(atom.first, kind) + split_extrema(atom.second, kind)
     return [index]

@@ -48,36 +48,6 @@ def problems(kernel: Kernel, schedule: Schedule) -> Iterator[str]:
     yield from _memory(kernel, schedule, tree)
 
 
-def in_place(kernel: Kernel, schedule: Schedule, old: str, new: str) -> bool:
-    """Whether two of the buffers may be one: each element of the old one is read, if at all, at the
-    points whose value replaces it or before, and nothing else is ever written there."""
-    if not schedule.paths or new in schedule.homes.values():
-        return False
-    tree = build(kernel, schedule)
-    order = {v.name: place for place, v in enumerate(tree.values)}
-    writers = [v for v in tree.values if v.store and v.store.buffer == new]
-    if len(writers) != 1 or any(e.buffer == new for v in tree.values for e in v.loads):
-        return False
-    (writer,), store = writers, writers[0].store
-    assert store is not None
-    summed = any(v.reduction for v in kernel.values if v.store == store)
-    if store.mode != "set" or store.slots or summed:
-        return False
-    walked = {n.loop.axis for n in tree.paths[writer.name]}
-    if not {Index.of(axis) for axis in walked.union(writer.axes)} <= set(store.index):
-        return False
-    for reader in tree.values:
-        touches = [(False, e.index) for e in reader.loads if e.buffer == old]
-        if any(index != store.index for _, index in touches):
-            return False
-        if not touches or reader is writer:
-            continue
-        before = order[reader.name] < order[writer.name]
-        if not before or not _ordered(tree, reader, writer, [*touches, (True, store.index)]):
-            return False
-    return True
-
-
 # ---- names and layouts
 
 
@@ -270,7 +240,7 @@ def _memory(kernel: Kernel, schedule: Schedule, tree: Tree) -> Iterator[str]:
             for name in before.keys() & after.keys():
                 accesses = before[name] + after[name]
                 written = any(stored for stored, _ in accesses)
-                if not written or _ordered(tree, first, second, accesses):
+                if not written or ordered(tree, first, second, accesses):
                     continue
                 if not all(_apart(space, i, j) for _, i in before[name] for _, j in after[name]):
                     yield f"{first.name} and {second.name} meet in the buffer {name}"
@@ -298,7 +268,7 @@ def _apart(space: Space, first: tuple[Index, ...], second: tuple[Index, ...]) ->
     return any(a[1] < b[0] or b[1] < a[0] for a, b in ends)
 
 
-def _ordered(tree: Tree, first: Value, second: Value, accesses: list[Touch]) -> bool:
+def ordered(tree: Tree, first: Value, second: Value, accesses: list[Touch]) -> bool:
     """Both run in one unit, and all loops that they share cut the buffer into parts of its own."""
     a, b = tree.paths[first.name], tree.paths[second.name]
     if not _same_unit(a, b):

@@ -79,7 +79,7 @@ def _walk(
     for value in tree.values:
         if value.reduction is not None:
             Accumulators(value, value.reduction, tree, walker)
-    place = _start(kernel, indexing.space)
+    place = Place(dict.fromkeys(kernel.axes, Index.of(0)), dict(kernel.axes))
     for name in tree.root.homes:
         homes.by_name[name].stand(place, by_name[name].axes)
     walker.units(tree.root, place)
@@ -102,14 +102,6 @@ def size_names(kernel: Kernel) -> tuple[str, ...]:
 def _space(kernel: Kernel, sizes: tuple[str, ...]) -> Space:
     """Ranges of the sizes. Axes are not variables of the program: only where loops stand is."""
     return Space({name: kernel.sizes.get(name, (0, math.inf)) for name in sizes})
-
-
-def _start(kernel: Kernel, space: Space) -> Place:
-    most: dict[str, int | None] = {}
-    for axis, extent in kernel.axes.items():
-        high = space.bounds(extent)[1]
-        most[axis] = None if math.isinf(high) else int(high)
-    return Place(dict.fromkeys(kernel.axes, Index.of(0)), dict(kernel.axes), most)
 
 
 def _buffers(kernel: Kernel, schedule: Schedule) -> dict[str, Memory]:

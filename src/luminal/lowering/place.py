@@ -27,18 +27,17 @@ class Place:
     """A point, or a tile, of the kernel's axes.
 
     index: axis -> where it stands, over loop counters, sizes and lanes. span: axis -> how much of
-    it is still to walk, from there. most: axis -> a constant that the span does not exceed, or
-    None. lanes: the vector axes that are open, outermost first. collapsed: those of them that an
-    instruction sums. partial: which of its own accumulators an unrolled reduced axis uses. ends:
-    axes whose index may pass the end of the tile in which it walks, and where that is (beyond it
-    another thread may be at work). unrolled: axis -> (position in a written-out block, size
-    of the block). facts: indices known to be >= 0. masks: conditions under which expressions are
-    looked at. spelled: axes whose loops are written out here, whatever their kind.
+    it is still to walk, from there. lanes: the vector axes that are open, outermost first.
+    collapsed: those of them that an instruction sums. partial: which of its own accumulators an
+    unrolled reduced axis uses. ends: axes whose index may pass the end of the tile in which it
+    walks, and where that is (beyond it another thread may be at work). unrolled: axis -> (position
+    in a written-out block, size of the block). facts: indices known to be >= 0. masks: conditions
+    under which expressions are looked at. spelled: axes whose loops are written out here, whatever
+    their kind.
     """
 
     index: dict[str, Index]
     span: dict[str, Index]
-    most: dict[str, int | None]
     lanes: Lanes = ()
     collapsed: frozenset[str] = frozenset()
     partial: tuple[int, ...] = ()
@@ -55,14 +54,12 @@ class Place:
         return other
 
     def at(
-        self, axis: str, offset: Index | int, span: Index | int, most: int | None,
-        guarded: bool = False,
-    ) -> Place:  # fmt: skip
+        self, axis: str, offset: Index | int, span: Index | int, guarded: bool = False
+    ) -> Place:
         """Further along an axis, with less of it to walk."""
         other = self.copy()
         other.index = {**self.index, axis: self.index[axis] + offset}
         other.span = {**self.span, axis: Index.of(span)}
-        other.most = {**self.most, axis: most}
         if guarded and not (axis in self.ends and self.span[axis].is_constant):
             other.ends = {**self.ends, axis: self.index[axis] + self.span[axis]}
         if axis in self.unrolled:
@@ -72,7 +69,7 @@ class Place:
     def whole(self, axis: str, offset: Index, step: int) -> Place:
         """At a full step of what is left to walk: no index of it passes the end, if it is known how
         much is left. Lanes that may be outside have constant spans."""
-        other = self.at(axis, offset, step, step)
+        other = self.at(axis, offset, step)
         if not self.span[axis].is_constant:
             other.ends = {a: end for a, end in self.ends.items() if a != axis}
         return other
@@ -82,7 +79,7 @@ class Place:
     ) -> Place:
         """With a vector over the rest of an axis, in steps that further lanes of it divide;
         collapsed lanes are the innermost."""
-        other = self.at(axis, Index.of(lane_name(axis, size)) * step, step, step, guarded)
+        other = self.at(axis, Index.of(lane_name(axis, size)) * step, step, guarded)
         if collapsed:
             other.collapsed = self.collapsed | {axis}
         lanes = self.lanes + ((axis, size),)

@@ -228,5 +228,5 @@ class Accumulators:
             if own:
                 places = [child for p in places for child in self.walk.children(node, p)]
             else:  # inside a loop over a reduced axis the tile is one step
-                places = [p.at(axis, 0, node.loop.step, node.loop.step) for p in places]
+                places = [p.at(axis, 0, node.loop.step) for p in places]
         return places

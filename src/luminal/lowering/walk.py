@@ -118,11 +118,10 @@ class Walk:
             whole = fixed and span.constant >= node.lanes * step
             collapsed = node.loop.kind == "collapse"
             return [place.with_lanes(axis, node.lanes, collapsed, not whole, step)]
-        most = span.constant if span.is_constant else place.most[axis]
-        if most is None:
-            raise Illegal(f"{node.loop} would write out an axis without a bound")
-        if most > LARGEST_BLOCK * step:
-            raise Illegal(f"{node.loop} would be written out {most // step} times")
+        high = self.space.bounds(span)[1]
+        if high > LARGEST_BLOCK * step:
+            raise Illegal(f"{node.loop} would be written out {high // step} times")
+        most = int(high)
         return [self._child(node, place, start, most, fixed) for start in range(0, most, step)]
 
     def _child(self, node: Node, place: Place, start: int, most: int, fixed: bool) -> Place:
@@ -130,9 +129,9 @@ class Walk:
         span = min(step, most - start)
         if not place.span[axis].is_constant and step > 1:
             left = (place.span[axis] - start).minimum(step).maximum(0)
-            child = place.at(axis, start, self.indexing.opaque(left), span, guarded=True)
+            child = place.at(axis, start, self.indexing.opaque(left, 0, span), guarded=True)
         else:
-            child = place.at(axis, start, span, span, guarded=not fixed)
+            child = place.at(axis, start, span, guarded=not fixed)
         if node.loop.kind == "partial":
             child.partial = place.partial + (start,)
         if step == 1:
@@ -154,7 +153,7 @@ class Walk:
             offset, left = (turn + begin) * step, Index.of(step)
             if guard:
                 left = self.indexing.opaque((span - offset).minimum(step))
-            body(at.at(axis, offset, left, step, guard) if guard else at.whole(axis, offset, step))
+            body(at.at(axis, offset, left, guard) if guard else at.whole(axis, offset, step))
 
         edge, ranges = self._ranges(node, place, whole)
         for begin, end, where in ranges:
@@ -187,10 +186,10 @@ class Walk:
         """What full steps leave over: at most one turn."""
         rest = place.span[axis] - whole * step
         if rest.is_constant:
-            body(place.at(axis, whole * step, rest, rest.constant))
+            body(place.at(axis, whole * step, rest))
             return
         rest = self.indexing.opaque(rest, 0, step - 1)
-        child = place.at(axis, whole * step, rest, step - 1, guarded=True)
+        child = place.at(axis, whole * step, rest, guarded=True)
         self.repeat(place, rest.minimum(1), lambda p, turn: body(child), carried)
 
     def repeat(
@@ -292,18 +291,15 @@ class Walk:
         """The place of one turn of a parallel loop."""
         axis, step, span = node.loop.axis, node.loop.step, place.span[node.loop.axis]
         if count == 1:
-            most = min(step, span.constant) if span.is_constant else step
-            return place.at(axis, 0, span, most)
+            return place.at(axis, 0, span)
         turn = self._turn(here, count)
         if span.is_constant and span.constant % step == 0:
-            return place.at(axis, turn * step, step, step)
+            return place.at(axis, turn * step, step)
         left = self.indexing.opaque((span - turn * step).minimum(step), 1, step)
-        return place.at(axis, turn * step, left, step)
+        return place.at(axis, turn * step, left)
 
     def _turn(self, here: Val, count: Index) -> Index:
         """A turn as a variable that is known to stay below the count."""
-        if here.literal:
-            return Index.of(int(here.name))
         name = f"%u{here.name[1:]}"
         self.indexing.scalars[name] = here
         if name not in self.space.axes:

@@ -10,7 +10,7 @@ import math
 from dataclasses import replace
 from functools import cache
 
-from ..graph.index import Atom, Floor, Index, atom_index, atom_names
+from ..graph.index import Atom, Index, atom_index, atom_names
 from ..graph.space import Space
 from ..kernel.kernel import Guard, Value, walk
 from .homes import Homes
@@ -84,8 +84,7 @@ class Limits:
             end = (self.space.floor(last + (unit - 1), unit) * unit).minimum(span)
         if begin == 0 and end is span:
             return None
-        length = self._length(end - begin, unit, span)
-        return place.at(axis, begin, length, place.most[axis])
+        return place.at(axis, begin, self._length(end - begin, unit, span))
 
     def _length(self, length: Index, unit: int, span: Index) -> Index:
         """The length, as a multiple of the unit where the axis is one."""
@@ -98,15 +97,25 @@ class Limits:
         """The turns of a loop at which the conditions on its axis are proven for a whole tile, and
         their other axes; all turns and no axes if the rest is too much to write out."""
         axis, step, conditions = node.loop.axis, node.loop.step, _conditions(node)
-        proven = [all(self._proven(c, place.at(axis, turn * step, step, step)) for c in conditions)
+        proven = [all(self._proven(c, place.at(axis, turn * step, step)) for c in conditions)
                   for turn in range(turns)]  # fmt: skip
         first = next((turn for turn in range(turns) if proven[turn]), turns)
         last = next((turn for turn in range(turns, first, -1) if proven[turn - 1]), first)
         axes = frozenset(a for c in conditions for a in c.names() if a in place.index) - {axis}
         edge = turns - (last - first)
-        if edge > LARGEST_EDGE or edge * _written(node, place, axes) > LONGEST_EDGE:
+        if edge > LARGEST_EDGE or edge * self._written(node, place, axes) > LONGEST_EDGE:
             return range(turns), frozenset()
         return range(first, last), axes
+
+    def _written(self, node: Node, place: Place, axes: frozenset[str]) -> float:
+        """How often what is inside a loop is written out where all loops over these axes are."""
+        steps: dict[str, int] = {}
+        for inner in node.inside():
+            axis, step = inner.loop.axis, inner.loop.step
+            if axis in axes:
+                steps[axis] = min(step, steps.get(axis, step))
+        spans = {axis: self.space.bounds(place.span[axis])[1] for axis in steps}
+        return math.prod(n if math.isinf(n) else -(-n // steps[a]) for a, n in spans.items())
 
     def changes(self, node: Node, place: Place, turns: Index) -> list[int]:
         """The turns, but the first, at which a condition on the axis of a loop changes; none where
@@ -164,15 +173,13 @@ class Limits:
     def _atom(self, atom: Atom, place: Place, upper: bool) -> Bound:
         if isinstance(atom, str):
             return self._end(atom, place, upper) if atom in place.index else Index.of(atom)
-        if isinstance(atom, Floor):
-            top = self.extreme(atom.numerator, place, upper)
-            if top is None or any(n in place.index for n in atom.divisor.names()):
-                return None
-            return self.space.floor(top, atom.divisor)
-        pair = [self.extreme(i, place, upper) for i in (atom.first, atom.second)]
-        if pair[0] is None or pair[1] is None:
+        first, second = (self.extreme(i, place, upper) for i in (atom.first, atom.second))
+        if first is None or second is None:
             return None
-        return pair[0].minimum(pair[1]) if atom.kind == "min" else pair[0].maximum(pair[1])
+        if atom.kind == "floor":
+            fixed = atom.second.names().isdisjoint(place.index)
+            return self.space.floor(first, atom.second) if fixed else None
+        return first.minimum(second) if atom.kind == "min" else first.maximum(second)
 
     def _end(self, axis: str, place: Place, upper: bool) -> Index:
         """The first or last index of an axis in a tile, over lanes too."""
@@ -211,13 +218,3 @@ def _conditions(node: Node) -> set[Index]:
               if isinstance(e, Guard))  # fmt: skip
     return {c for guard in guards for c in guard.conditions if axis in c.names()}
 
-
-def _written(node: Node, place: Place, axes: frozenset[str]) -> float:
-    """How often what is inside a loop is written out where all loops over these axes are."""
-    steps: dict[str, int] = {}
-    for inner in node.inside():
-        axis, step = inner.loop.axis, inner.loop.step
-        if axis in axes:
-            steps[axis] = min(step, steps.get(axis, step))
-    most = {axis: place.most[axis] for axis in steps}
-    return math.prod(math.inf if n is None else -(-n // steps[a]) for a, n in most.items())

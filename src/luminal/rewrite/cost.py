@@ -163,8 +163,6 @@ class _Estimate:
             self._use(root, self.axes[root], 1.0, _OUTSIDE)
         for c in reversed(self.order):
             node = self.node[c]
-            if c not in self.loops:
-                self._use(c, self.axes[c], 1.0, _OUTSIDE)
             if node.over:
                 self._reduction(c, node)
             else:
@@ -209,8 +207,6 @@ class _Estimate:
         self, c: int, loops: int, repeat: float, uses: set[tuple[int, int]], share: float = 1.0
     ) -> None:
         """uses: axes of each reduction that uses it (negative: online), and its pass."""
-        if c not in self.uses:
-            return
         self.loops[c] = self.loops.get(c, 0) | loops
         if uses != _OUTSIDE:
             self.inner[c] = self.inner.get(c, 0) | loops
@@ -274,14 +270,6 @@ class _Estimate:
         lost = any(mask > 0 and mask & axes for axes, (mask, _) in inner)
         return 3.0 if lost else 1.0
 
-    def _batched(self, c: int, mask: int) -> bool:
-        """A sum over axes that all factors of a contraction have is the contraction's second step:
-        groups of a quantised weight."""
-        node = self.node[c]
-        factors = self.factors(node.children[0]) if node.op == "sum" else []
-        masks = {self.axes[f] for f in factors}
-        return len(masks) > 1 and all(not mask & ~axes for axes in masks)
-
     def _beside(self, c: int, node: ENode) -> float:
         """A row's statistic beside a contraction is made once for each tile of its columns."""
         if not node.over or node.op == "osum" or c in self.products or not self.products:
@@ -309,7 +297,7 @@ class _Estimate:
         """A contraction inside a plain reduction, wanted in several passes, or of weights that are
         read at a map (their layout is not free)."""
         uses = self.uses[c]
-        plain = any(mask > 0 and not self._batched(c, mask) for mask, _ in uses)
+        plain = any(mask > 0 for mask, _ in uses)
         factors = (self.node[f] for f in self.products[c] if f in self.node)
         mapped = any(n.op == "read" and self.classes.fixed[n.children[0]] for n in factors)
         return self.model.without_tile if plain or mapped or len(uses) > 1 else 1.0

@@ -12,7 +12,7 @@ from functools import cmp_to_key
 from itertools import pairwise
 from typing import TypeAlias
 
-from ..graph.index import Floor, Index, Monomial, names_of
+from ..graph.index import Index, Monomial, is_floor, names_of
 from ..graph.node import Shape, View, position
 from ..graph.space import Space
 from .axes import quotient
@@ -156,10 +156,10 @@ def _by_division(a: Index, b: Index) -> int:
 def _divisors(name: str, index: Index) -> Iterable[Index]:
     for monomial, _ in index.terms:
         for atom in monomial:
-            if isinstance(atom, Floor):
-                yield from _divisors(name, atom.numerator)
-                stride = _stride_of(name, atom.numerator.terms)
-                cut = quotient(atom.divisor, stride) if stride is not None else None
+            if is_floor(atom):
+                yield from _divisors(name, atom.first)
+                stride = _stride_of(name, atom.first.terms)
+                cut = quotient(atom.second, stride) if stride is not None else None
                 if cut is not None:
                     yield cut
 

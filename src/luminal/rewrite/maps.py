@@ -6,7 +6,7 @@ was read inside its bounds.
 
 from __future__ import annotations
 
-from ..graph.index import Floor, Index
+from ..graph.index import Index, is_floor
 from ..graph.space import Space
 from .terms import SLOT, Domain, Map
 
@@ -51,7 +51,7 @@ def injective(mapping: Map, space: Space) -> bool:
 def _determined(index: Index, space: Space) -> frozenset[str]:
     """The axes of an index, if its value tells their positions: a mixed-radix number with gaps."""
     axes = space.depends(index)
-    plain = Index.build({m: c for m, c in index.terms if not any(isinstance(a, Floor) for a in m)})
+    plain = Index.build({m: c for m, c in index.terms if not any(map(is_floor, m))})
     if plain is not index and len(axes) != 1:
         return frozenset()
     if any(len([a for a in m if a in axes]) > 1 for m, _ in plain.terms):
@@ -70,8 +70,8 @@ def _determined(index: Index, space: Space) -> frozenset[str]:
 def _wraps_once(wrapped: Index, reach: Index, space: Space) -> bool:
     """x - n floor(x / n) is a rotation: it repeats nothing while x walks less than n."""
     for monomial, coefficient in wrapped.terms:
-        divisors = [a.divisor for a in monomial if isinstance(a, Floor)]
-        rest = tuple(a for a in monomial if not isinstance(a, Floor))
+        divisors = [a.second for a in monomial if is_floor(a)]
+        rest = tuple(a for a in monomial if not is_floor(a))
         if len(divisors) != 1 or Index.build({rest: -coefficient}) is not divisors[0]:
             return False
         if not space.nonnegative(divisors[0] - reach - 1):

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ..backend.contract import Accelerator, Kept
+from ..backend.launch import Joined
 from ..errors import CompileError
 from ..kernel.kernel import Kernel
-from ..kernel.program import Joined
 from ..kernel.ranges import Ranges
 from ..kernel.target import Target
 from .plan import Joint, Launch, Plan

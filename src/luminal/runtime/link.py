@@ -12,7 +12,7 @@ from ..graph.space import Range
 from ..kernel.canonical import canonical
 from ..kernel.kernel import Kernel
 from ..kernel.ranges import Ranges
-from ..lowering.legal import in_place
+from .in_place import in_place
 from .plan import Argument, Call, Compiled, Loop, Memory, Plan, Touched, delete_call
 from .repeats import drop_repeats, make_before_loops
 

@@ -11,12 +11,13 @@ from typing import TypeAlias
 
 import numpy as np
 
+from ..backend.launch import Joined
 from ..errors import CompileError
 from ..graph.dtype import DType
 from ..graph.index import Index
 from ..graph.space import Range, Space
 from ..kernel.kernel import Kernel
-from ..kernel.program import Joined, Program
+from ..kernel.program import Program
 from ..kernel.ranges import Ranges
 from ..kernel.schedule import Layout, Schedule
 from ..once import computed_once

@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from ..graph.dtype import DType
-from ..graph.index import Extremum, Index, atom_names
+from ..graph.index import Index, atom_names
 from ..graph.scalars import SCALARS
 from ..kernel.kernel import (
     Apply,
@@ -299,8 +299,8 @@ def worked_out(facts: Facts, expression: Expression) -> bool:
 
 
 def _extrema(index: Index, axes: Collection[str]) -> bool:
-    atoms = (a for monomial, _ in index.terms for a in monomial)
-    return any(isinstance(a, Extremum) and not atom_names(a).isdisjoint(axes) for a in atoms)
+    atoms = (a for monomial, _ in index.terms for a in monomial if not isinstance(a, str))
+    return any(a.kind != "floor" and not atom_names(a).isdisjoint(axes) for a in atoms)
 
 
 def guarded(

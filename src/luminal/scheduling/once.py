@@ -17,7 +17,7 @@ from itertools import combinations, product
 from math import prod
 from typing import TypeAlias
 
-from ..graph.index import Atom, Index, atom_index, atom_names, atom_parts, names_of
+from ..graph.index import Atom, Index, atom_index, atom_names, names_of
 from ..kernel.domains import derive_domains
 from ..kernel.kernel import (
     Apply,
@@ -164,7 +164,7 @@ def _sums(kernel: Kernel, body: Expression, inside: bool) -> Iterator[Index]:
     for i in given:  # also of what is added on the way
         alone = {m[0]: c for m, c in i.terms if len(m) == 1 and atom_names(m[0]) <= axes}
         atoms = [a for a in alone if inside and not isinstance(a, str)]
-        given += [x for a in atoms for x in atom_parts(a)]
+        given += [x for a in atoms for x in (a.first, a.second)]
         found = Index.build({(a,): c for a, c in alone.items() if a not in atoms})
         if len(found.names()) > 1:
             yield found

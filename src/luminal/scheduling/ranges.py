@@ -4,15 +4,11 @@ most with every constant that it loads; the others, which memory feeds, walk its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..kernel.canonical import canonical
 from ..kernel.kernel import Buffer, Kernel
-from ..kernel.ranges import kernels_by_range
 from ..kernel.schedule import Layout, Schedule
-from ..kernel.target import Target
-from .default import default_schedule
 
 
 @dataclass
@@ -47,18 +43,3 @@ class Settled:
         if buffer.name in self.names:
             return self.shared, replace(buffer, name=self.names[buffer.name])
         return self.layouts, buffer
-
-
-def prepared_by_range(
-    kernel: Kernel,
-    usual: Mapping[str, Sequence[int]],
-    target: Target,
-    prepare: Callable[[Kernel], Sequence[Kernel]],
-) -> list[Kernel]:
-    """The prepared kernels of all ranges, with constants as the first lays them out."""
-    settled, found = Settled(), []
-    for _, each in kernels_by_range(canonical(kernel)[0], usual):
-        for part in prepare(canonical(each)[0]):
-            found.append(settled.on(part))
-            settled.keep(part, default_schedule(found[-1], target)[1])
-    return found

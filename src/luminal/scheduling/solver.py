@@ -269,4 +269,4 @@ class Solver:
 def _floored(accesses: list[Access], axes: set[str]) -> bool:
     """Something is loaded at floors of these axes: threads do not find it a row at a time."""
     floors = (f for x in accesses if x.load for i in x.load.index for f in i.floors)
-    return any(not axes.isdisjoint(f.numerator.names()) for f in floors)
+    return any(not axes.isdisjoint(f.first.names()) for f in floors)

@@ -26,8 +26,9 @@ from ..errors import ArtifactError
 from ..folders import make_private, user_folder
 from ..kernel.kernel import Kernel
 from ..kernel.target import Target
-from ..scheduling.decisions import Choices, dump_point, load_point
+from ..scheduling.decisions import Choices
 from ..sources import CHOOSING, version_of
+from .points import dump_point, load_point
 
 FORMAT = 3
 NAME = f"tuning-{FORMAT}.sqlite"

@@ -17,8 +17,8 @@ import numpy as np
 
 from ..backend.reference.kernels import evaluate
 from ..graph.dtype import DType
-from ..kernel.domains import left_in_memory, said_elsewhere
 from ..kernel.kernel import Constant, Guard, Kernel, Store, Value
+from .left import left_in_memory, said_elsewhere
 
 Arrays = dict[str, np.ndarray]
 Positions = Mapping[int, np.ndarray]  # extent -> those that are looked at, of dimensions so long

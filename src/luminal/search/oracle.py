@@ -21,7 +21,6 @@ import numpy as np
 from ..backend.reference.kernels import evaluate
 from ..backend.reference.rounding import Rounding
 from ..graph.dtype import DType
-from ..kernel.domains import said_elsewhere
 from ..kernel.kernel import (
     Apply,
     Constant,
@@ -37,6 +36,7 @@ from ..kernel.kernel import (
 )
 from ..kernel.work import extents_at, usual_sizes
 from .inputs import KINDS, Arrays, arrays
+from .left import said_elsewhere
 
 POINTS = 1 << 17  # of one array that are evaluated, of one reduction that is no contraction
 PRODUCTS = 1 << 24  # of a contraction

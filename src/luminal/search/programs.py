@@ -13,7 +13,9 @@ from ..backend.contract import Accelerator, Code, Kept
 from ..errors import Illegal
 from ..graph.dtype import DType
 from ..graph.passes import Program
+from ..kernel.canonical import canonical
 from ..kernel.kernel import Kernel
+from ..kernel.ranges import kernels_by_range
 from ..kernel.target import Target
 from ..lowering.legal import check
 from ..lowering.lower import lower
@@ -26,7 +28,7 @@ from ..runtime.plan import Plan
 from ..runtime.report import Report, main_operations
 from ..scheduling.default import default_schedule
 from ..scheduling.divide import divided
-from ..scheduling.ranges import prepared_by_range
+from ..scheduling.ranges import Settled
 from . import launches
 from .plans import Chosen, clearly_better, compared
 from .tune import Budget, Task, Tuning
@@ -115,10 +117,25 @@ def _tasks(
         several = {id(plans[key]): plans[key] for plans in rivals}
         for _, step in (each for chosen in several.values() for each in chosen.by_range):
             if not step.constant:
-                parts = prepared_by_range(step.kernel, usual, tuning.target, prepare)
+                parts = _prepared_by_range(step.kernel, usual, tuning.target, prepare)
                 tasks += [Task(part, calls, "_".join(main_operations(part)))
                           for whole in parts for part in _legal(whole, tuning.target)]  # fmt: skip
     return tasks
+
+
+def _prepared_by_range(
+    kernel: Kernel,
+    usual: Mapping[str, Sequence[int]],
+    target: Target,
+    prepare: Callable[[Kernel], Sequence[Kernel]],
+) -> list[Kernel]:
+    """The prepared kernels of all ranges, with constants as the first lays them out."""
+    settled, found = Settled(), []
+    for _, each in kernels_by_range(canonical(kernel)[0], usual):
+        for part in prepare(canonical(each)[0]):
+            found.append(settled.on(part))
+            settled.keep(part, default_schedule(found[-1], target)[1])
+    return found
 
 
 def _legal(part: Kernel, target: Target) -> list[Kernel]:

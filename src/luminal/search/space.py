@@ -14,8 +14,9 @@ from ..kernel.kernel import Kernel
 from ..kernel.schedule import Schedule
 from ..kernel.target import Target
 from ..lowering.legal import check
-from ..scheduling.decisions import Choice, Choices, Decision, Decisions, point_text
+from ..scheduling.decisions import Choice, Choices, Decision, Decisions
 from ..scheduling.default import default_schedule
+from .points import point_text
 
 
 @dataclass(frozen=True, eq=False)

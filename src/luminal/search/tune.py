@@ -24,7 +24,7 @@ from ..kernel.work import usual_sizes
 from ..progress import Line
 from ..rewrite.optimise import Extractor
 from ..runtime.plan import Candidate
-from ..scheduling.decisions import Choices, Decision, Decisions, point_text
+from ..scheduling.decisions import Choices, Decision, Decisions
 from ..scheduling.prepare import prepare
 from ..scheduling.several import several
 from .database import Tuned, compiler_version, databases, key_of, state_of
@@ -32,6 +32,7 @@ from .kernel_search import KernelSearch, Limit
 from .measure import Measurer
 from .oracle import checkable
 from .plans import Chosen, measured_plans, recalled
+from .points import point_text
 from .progress import Progress
 from .roofline import roofline
 from .space import Space

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from ..graph.index import Atom, Floor, Index, atom_index, atom_names
+from ..graph.index import Atom, Index, atom_index, atom_names, is_floor
 from ..graph.node import Shape, View, position
 from ..graph.space import Space
 from ..graph.tensor import Tensor
@@ -182,14 +182,14 @@ class Solver:
     def _relate(self) -> bool:
         """x = n floor(x / n) + x mod n, for a quotient that is known."""
         for quotient in self.known:
-            if not isinstance(quotient, Floor) or quotient in self._related:
+            if not is_floor(quotient) or quotient in self._related:
                 continue
             self._related.add(quotient)
-            remainder = quotient.numerator - quotient.divisor * atom_index(quotient)
+            remainder = quotient.first - quotient.second * atom_index(quotient)
             name = f"mod {len(self._related)}"
             self.meaning[name] = remainder
             none = self.here.implies(self.view.conditions, -remainder)
-            self.ends[name] = ZERO, ZERO if none else quotient.divisor - 1
+            self.ends[name] = ZERO, ZERO if none else quotient.second - 1
             self.equations.append(remainder - Index.of(name))
             return True
         return False
@@ -279,7 +279,7 @@ class Solver:
         names = atom_names(atom)
         if all(name in self.known for name in names & self.here.axes.keys()):
             return self.there.substitute(atom_index(atom), self._mapping())
-        if not isinstance(atom, Floor):
+        if not is_floor(atom):
             raise _Unsolved
         return None
 
@@ -289,10 +289,10 @@ class Solver:
     def _ends(self, unknown: Atom) -> Ends:
         """Lowest and highest value of an unknown, whatever the others are."""
         if unknown not in self.ends:
-            if not isinstance(unknown, Floor):
+            if not is_floor(unknown):
                 raise _Unsolved
-            low, high = self._range_of(unknown.numerator)
-            n = unknown.divisor
+            low, high = self._range_of(unknown.first)
+            n = unknown.second
             self.ends[unknown] = self.here.floor(low, n), self._settled(self.here.floor(high, n))
         return self.ends[unknown]
 

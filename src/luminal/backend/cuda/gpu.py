@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from ...errors import CompileError, DeviceError
-from ...kernel.program import Joined, Program
+from ...kernel.program import Program
 from ...kernel.target import Target
 from ...lowering.library import NAMES
 from .. import text
 from ..contract import Finished, Kept
+from ..launch import Joined
 from . import cublaslt, nvrtc
 from .driver import Driver, Memory, opened
 from .limits import like, shared_bytes

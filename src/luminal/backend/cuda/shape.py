@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...kernel.program import Joined, Program
+from ...kernel.program import Program
 from ...kernel.target import Costs, MatrixInstruction, Target
 from .. import text
+from ..launch import Joined
 
 WARP = 32
 BLOCK = text.WORKERS  # threads of a block, each a worker of its own

@@ -25,10 +25,11 @@ from ...container import whole
 from ...errors import CompileError, DeviceError, WrongResult
 from ...folders import user_folder
 from ...kernel.layout import Storage
-from ...kernel.program import Joined, Program
+from ...kernel.program import Program
 from ...kernel.target import Target
 from ...store import Store
 from .. import text
+from ..launch import Joined
 from ..text.writer import written
 from . import nvrtc
 from .limits import like, shared_bytes

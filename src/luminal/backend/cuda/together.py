@@ -7,10 +7,11 @@ from abc import ABC
 from collections.abc import Mapping, Sequence
 
 from ...kernel.kernel import Kernel
-from ...kernel.program import Joined, Program
+from ...kernel.program import Program
 from ...kernel.work import work
 from .. import text
 from ..contract import Accelerator, Modelled
+from ..launch import Joined
 from .limits import Gpu
 from .model import LATENCY, modelled, predicted
 from .shape import TAKEN, WARP, joined, joined_shape

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...kernel.program import Instruction, Joined, Program
+from ...kernel.program import Instruction, Program
 from ...lowering.verify import statements
+from ..launch import Joined
 from .dialect import Dialect
 from .render import Place, Text, alone, head, in_workspace, kernel_name, shared_bytes
 

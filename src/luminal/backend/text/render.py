@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from ...errors import Unsupported
 from ...graph.dtype import DType, f32, f64
-from ...kernel.program import LINE, For, Joined, Program, Val
+from ...kernel.program import LINE, For, Program, Val
 from ...lowering.verify import statements
+from ..launch import Joined
 from .dialect import Dialect
 from .helpers import helper, unsigned
 from .registers import Registers

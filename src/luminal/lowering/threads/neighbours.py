@@ -3,37 +3,31 @@ writes, under one condition, become loads of several numbers, made where the fir
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
-from ...graph.dtype import DType, boolean
+from ...graph.dtype import DType
 from ...kernel.program import Instruction, Statement, Val
-from .aligned import Multiples, together
 
 Where = tuple[object, ...]
+Runs = Callable[[Val, list[int], DType], Iterable[tuple[int, int]]]
 
 
 def side_by_side(
-    body: list[Statement], written: Collection[str], multiples: Multiples, most: int,
-    fresh: Callable[[DType, int], Val],
-) -> list[Statement]:  # fmt: skip
-    """The statements of one scope. most: bytes of a load. fresh: names several numbers."""
-    found = _Found(written)
-    for s in body:
-        if isinstance(s, Instruction):
-            found.see(s)
+    body: list[Statement], written: Collection[str], runs: Runs, fresh: Callable[[DType, int], Val]
+) -> list[Statement]:
+    """The statements of one scope. runs: of places behind a position what one load takes, (first,
+    count). fresh: names several numbers."""
     first: dict[str, Instruction] = {}  # by the name of what it replaces first
     parts: dict[str, tuple[Val, int]] = {}
-    for loads in found.loads.values():
+    for loads in _alike(body, written):
         dtype, position = _out(loads[0]).dtype, loads[0].args[0]
         assert dtype is not None
-        places = sorted({s.attrs[0] for s in loads})
-        for at, count in together(places, multiples.of(position), most // dtype.bytes):
-            same = [s for s in loads if at <= s.attrs[0] < at + count]
-            if count == 1 or count * dtype.bytes < 4:
-                continue
-            several = fresh(dtype, count)
-            first[_out(same[0]).name] = Instruction(several, "load", loads[0].args, (at,))
-            parts |= {_out(s).name: (several, s.attrs[0] - at) for s in same}
+        for at, count in runs(position, sorted({s.attrs[0] for s in loads}), dtype):
+            if count > 1:
+                same = [s for s in loads if at <= s.attrs[0] < at + count]
+                several = fresh(dtype, count)
+                first[_out(same[0]).name] = Instruction(several, "load", loads[0].args, (at,))
+                parts |= {_out(s).name: (several, s.attrs[0] - at) for s in same}
     made: list[Statement] = []
     for s in body:
         if isinstance(s, Instruction) and s.out is not None and s.out.name in parts:
@@ -49,23 +43,20 @@ def _out(s: Instruction) -> Val:
     return s.out
 
 
-class _Found:
+def _alike(body: list[Statement], written: Collection[str]) -> Iterable[list[Instruction]]:
     """Loads of numbers by where they begin: equal positions may have several names."""
+    loads: dict[Where, list[Instruction]] = {}
+    same: dict[str, Where] = {}
 
-    def __init__(self, written: Collection[str]) -> None:
-        self.written = written
-        self.loads: dict[Where, list[Instruction]] = {}
-        self.same: dict[str, Where] = {}
+    def where(val: Val) -> Where:
+        return same.get(val.name, (val.name, val.memory))
 
-    def see(self, s: Instruction) -> None:
-        if s.op == "offset":
-            self.same[_out(s).name] = tuple(self._key(a) for a in s.args)
-        if s.op != "load" or s.args[0].memory in self.written:
-            return
-        out, (position, *condition) = _out(s), s.args
-        if out.width == 1 and out.dtype and out.dtype.bytes <= 4 and out.dtype is not boolean:
-            key = self._key(position), *(mask.name for mask in condition)
-            self.loads.setdefault(key, []).append(s)
-
-    def _key(self, val: Val) -> Where:
-        return self.same.get(val.name, (val.name, val.memory))
+    for s in body:
+        if isinstance(s, Instruction) and s.op == "offset":
+            same[_out(s).name] = tuple(map(where, s.args))
+        elif isinstance(s, Instruction) and s.op == "load" and s.args[0].memory not in written:
+            position, *condition = s.args
+            if _out(s).width == 1:
+                key = where(position), *(mask.name for mask in condition)
+                loads.setdefault(key, []).append(s)
+    return loads.values()

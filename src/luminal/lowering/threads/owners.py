@@ -8,7 +8,7 @@ from math import prod
 
 from ...graph.dtype import DType, boolean, i64
 from ...kernel.program import Instruction, Statement, Val
-from ...kernel.target import Fragment
+from ...kernel.target import Fragment, MatrixInstruction
 from ..builder import integer
 from ..place import Lanes
 from .aligned import Multiples
@@ -20,13 +20,15 @@ Row = tuple[Val, ...]  # the numbers that a thread has of a vector
 
 class Owners:
     """threads: at least so many. fragments: how matrices lie, by their lanes, each in order.
-    Statements go to `out`; those that a thread computes once for a unit to `head`."""
+    matrices: the instructions that there are, by name. Statements go to `out`; those that a thread
+    computes once for a unit to `head`."""
 
     def __init__(
-        self, threads: int, fragments: Mapping[Lanes, Fragment], multiples: Multiples
-    ) -> None:
+        self, threads: int, fragments: Mapping[Lanes, Fragment], multiples: Multiples,
+        matrices: Mapping[str, MatrixInstruction],
+    ) -> None:  # fmt: skip
         self.threads = max([threads, *(way.threads for way in fragments.values())])
-        self.fragments, self.multiples = fragments, multiples
+        self.fragments, self.multiples, self.matrices = fragments, multiples, matrices
         self.names: dict[tuple[str, Way], Row] = {}  # of vectors
         self.lane = {self.threads: THREAD, 1: integer(0)}  # width -> which lane a thread has
         self.few: dict[int, Val] = {}  # width -> whether it is the first that has it

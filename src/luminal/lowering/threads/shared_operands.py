@@ -3,29 +3,20 @@ has its elements of a matrix."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from math import gcd
 
 from ...errors import Illegal
 from ...graph.dtype import DType
 from ...kernel.program import Instruction, Statement, Val
-from ...kernel.target import Fragment, MatrixInstruction
+from ...kernel.target import Fragment
 from ..builder import integer
 from ..place import Lanes, strides
-from .aligned import Multiples
 from .owners import Owners, Row, Way
 
 
 class Staged(Owners):
-    """matrices: the instructions that there are, by name."""
-
-    def __init__(
-        self, threads: int, fragments: Mapping[Lanes, Fragment], multiples: Multiples,
-        matrices: Mapping[str, MatrixInstruction],
-    ) -> None:  # fmt: skip
-        super().__init__(threads, fragments, multiples)
-        self.matrices = matrices
+    """Products of operands in tiles that threads share, and the copies that bring these there."""
 
     def is_staged(self, ins: Instruction) -> bool:
         return ins.op in self.matrices and self.matrices[ins.op].staged

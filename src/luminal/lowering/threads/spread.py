@@ -123,7 +123,7 @@ class _Lanes(Staged):
         made, self.out = self.out, outer
         if self.wide <= 4:
             return made
-        made = side_by_side(made, self.written, self.multiples, self.wide, self.several)
+        made = side_by_side(made, self.written, self.runs, self.several)
         return loads_first(few_at_a_time(made, self.written), self.written)
 
     def several(self, dtype: DType, count: int) -> Val:

@@ -10,7 +10,7 @@ from onnx import GraphProto, helper, numpy_helper
 
 from ....errors import Unsupported
 from ....graph.dtype import DType, boolean
-from ....graph.index import Atom, Floor, Index
+from ....graph.index import Atom, Index
 from .. import kinds
 
 Size: TypeAlias = "int | Index"
@@ -126,8 +126,7 @@ class Writer:
             if found is None:
                 raise Unsupported(f"export of the size {atom!r}, which no input's shape tells")
             return found
-        if isinstance(atom, Floor):
-            x, by = self.index(atom.numerator, places), self.index(atom.divisor, places)
-            return self.op("Div", self.op("Sub", x, self.op("Mod", x, by)), by)
-        both = self.index(atom.first, places), self.index(atom.second, places)
-        return self.op(atom.kind.capitalize(), *both)
+        x, y = self.index(atom.first, places), self.index(atom.second, places)
+        if atom.kind == "floor":
+            return self.op("Div", self.op("Sub", x, self.op("Mod", x, y)), y)
+        return self.op(atom.kind.capitalize(), x, y)
