@@ -27,7 +27,7 @@ from .frames_joint import in_turn, joint_frame, sum_of_sums
 from .frames_matrices import matrices
 from .frames_rows import row_frame, stream_frame
 from .keep import keep_values
-from .operands import add_operands
+from .operands import add_operands, in_memory
 from .outline import Outline, again, outline, regroup, stream_together
 from .panels import panels
 from .tile import Tile
@@ -85,6 +85,9 @@ def drafted(kernel: Kernel, target: Target, decisions: Decisions | None = None) 
     if tile is not None and (tile.matrices or turned(found, tile)):
         made = stores_apart(made, lambda v: bool(v.reduction) and not v.scans)
         found = again(found, made, operands)
+        if tile.matrices and not in_memory(found):
+            found = outline(kernel, target, decisions, matrices=False)
+            made, operands = add_operands(found)
     if operands:
         found = again(found, made, operands)
     if not found.streams and sum_of_sums(found):

@@ -46,12 +46,11 @@ def matrices(found: Outline) -> Matrices | None:
         return None
     (stream,) = found.streams
     sums = _products(found)
-    plain = [instructions.matrices(found.facts, v) for v in sums]
-    if not sums or not all(plain):
+    if not sums or not all(instructions.matrices(found.facts, v) for v in sums):
         return None
     rows = [a for a in found.common if all(_column(found, v, a) for v in sums)]
     for row in sorted(rows, key=lambda a: -found.size[a]):
-        for known in (_streamed(found, sums, row), plain):
+        for known in (_streamed(found, sums, row), [_plain(found, v) for v in sums]):
             made = _sized(found, sums, known, row, stream)
             if made and all(_fits(found, v, made) for v in found.values):
                 return made
@@ -68,6 +67,10 @@ def _column(found: Outline, v: Value, row: str) -> str | None:
     when it is summed up."""
     columns = [a for a in v.axes if a in found.streams] or [a for a in v.axes if a != row]
     return next((a for a in columns if instructions.apart(found.facts, v, row, a)), None)
+
+
+def _plain(found: Outline, v: Value) -> list[Pair]:
+    return instructions.matrices(found.facts, v)
 
 
 def _streamed(found: Outline, sums: list[Value], row: str) -> list[list[Pair]]:

@@ -52,6 +52,24 @@ def add_operands(found: Outline) -> tuple[Kernel, set[str]]:
     return replace(found.kernel, values=tuple(values)), names
 
 
+def in_memory(found: Outline) -> bool:
+    """The operands of matrices lie somewhere as they are multiplied."""
+    (_, tile), facts = found.ruling, found.facts
+    assert tile.pair is not None
+    for v in found.group:
+        taken = instructions.taken(facts, v, tile.pair[0], tile.rows)
+        if taken is None:
+            return False
+        for e in taken:
+            if isinstance(e, Read):
+                whole = facts.by_name[e.value].reduction is None
+            else:
+                whole = isinstance(e, Load) and facts.access(e).packable
+            if not whole:
+                return False
+    return True
+
+
 def _arguments(found: Outline, value: Value, tile: Tile, before: list[Value]) -> list[Value | None]:
     """For each side of the product the value that takes its place, if any."""
     result: list[Value | None] = []

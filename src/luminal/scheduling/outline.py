@@ -71,15 +71,16 @@ class Outline:
 
 
 def outline(
-    kernel: Kernel, target: Target, decisions: Decisions | None = None, rows: bool = False
-) -> Outline:
+    kernel: Kernel, target: Target, decisions: Decisions | None = None, matrices: bool = True,
+    rows: bool = False,
+) -> Outline:  # fmt: skip
     """Look at a kernel, and decide its lane axis and its tile, perhaps of matrices. rows: lanes are
     rows of the running sums."""
     found = _look(Facts(kernel, target, (), decisions))
     found.facts.lanes = _crowd(found)
     _choose_lane(found, rows)
     if found.main is not None:
-        solver, alone = Solver(found.facts), _alone(found)
+        solver, alone = Solver(found.facts), matrices and _alone(found)
         found.tile = solver.solve(found.group, found.lane, name="tile", matrices=alone)
     return found
 
