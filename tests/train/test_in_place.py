@@ -20,7 +20,8 @@ from luminal.kernel.kernel import (
     Store,
     Value,
 )
-from luminal.lowering.legal import in_place, problems
+from luminal.lowering.legal import problems
+from luminal.runtime.in_place import in_place
 
 SHAPES = [(1,), (17,), (1027,), (17, 19), (65, 130), (127, 33)]  # with and without rests of lanes
 
