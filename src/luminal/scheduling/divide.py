@@ -13,6 +13,7 @@ from itertools import chain
 from math import prod
 
 from ..graph.index import Index
+from ..kernel.domains import derive_domains
 from ..kernel.kernel import Buffer, Expression, Kernel, Load, Read, Rewriter, Store, Value
 from ..kernel.schedule import Loop, Schedule
 from ..kernel.target import Target
@@ -45,7 +46,16 @@ def apart(
 
     whole, reading = replace(kernel, buffers=tuple(buffers)), Rewriter(loaded)
     one = trimmed(replace(whole, name=f"{kernel.name}_first", values=tuple(made.values())))
+    if any(a in v.domain for v in passed for a in v.axes):
+        one = _stored_whole(one)
     return one, trimmed(replace(whole, values=tuple(map(reading.value, second))))
+
+
+def _stored_whole(kernel: Kernel) -> Kernel:
+    """Values reach as far as their stores do: who reads memory may read what a mask excludes."""
+    ends = [{a: v.domain[a] for a in v.over if a in v.domain} for v in kernel.values]
+    values = (replace(v, domain=each) for v, each in zip(kernel.values, ends))
+    return derive_domains(replace(kernel, values=tuple(values)))
 
 
 def stores_apart(kernel: Kernel, those: Callable[[Value], bool]) -> Kernel:
