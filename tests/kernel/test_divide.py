@@ -74,13 +74,13 @@ def test_parts_mean_the_same(name: str) -> None:
     evaluate(kernel, want, sizes)
     for part in parts_of(kernel):
         verify_scopes(part)
-        for buffer, array in arrays_of(Case(part, None, sizes)).items():
-            arrays.setdefault(buffer, np.full_like(array, 77))
+        for made, array in arrays_of(Case(part, None, sizes)).items():
+            arrays.setdefault(made, np.full_like(array, 77))
         evaluate(part, {b.name: arrays[b.name] for b in part.buffers}, sizes)
         between = set(part.outputs) - set(kernel.outputs)
         assert not any((arrays[b] == 77).any() for b in between), "read without a mask"
-    for buffer in kernel.outputs:
-        compare(buffer, arrays[buffer], want[buffer], 1e-6)
+    for out in kernel.outputs:
+        compare(out, arrays[out], want[out], 1e-6)
 
 
 @pytest.mark.parametrize("name", KERNELS)

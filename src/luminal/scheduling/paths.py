@@ -136,8 +136,9 @@ def in_blocks(value: Value, loops: list[Loop], facts: Facts, room: Room) -> list
     for number, (axis, step, kind) in enumerate((x.axis, x.step, x.kind) for x in loops):
         turns = room.within.get(axis, facts.most(axis)) / step
         if kind == "serial" and axis in value.over and turns >= 2 * CHAIN:
-            many = (n for n in range(CHAIN, CHAIN // 8, -1) if turns % n == 0)
-            return [*loops[:number], Loop(axis, next(many, CHAIN) * step), *loops[number:]]
+            exact = range(CHAIN, CHAIN // 8, -1) if facts.static[axis] else ()
+            block = next((n for n in exact if turns % n == 0), CHAIN)
+            return [*loops[:number], Loop(axis, block * step), *loops[number:]]
     return loops
 
 
