@@ -21,9 +21,11 @@ from lower_cases import (
     cast,
     compare,
     gemm,
+    host,
     load,
     mul,
     read,
+    run_native,
     schedule,
     stored,
     total,
@@ -36,8 +38,9 @@ from luminal.backend import cpu, devices
 from luminal.backend.cpu import tile_check, tiles
 from luminal.backend.reference.kernels import evaluate
 from luminal.errors import Illegal
-from luminal.graph.dtype import bf16, f32, i8, i32, u8
-from luminal.kernel.kernel import Kernel
+from luminal.graph.dtype import bf16, f32, i8, i32, i64, u8
+from luminal.graph.index import Index
+from luminal.kernel.kernel import Kernel, Store, Value
 from luminal.kernel.layout import pack
 from luminal.kernel.program import Program
 from luminal.kernel.schedule import Schedule
@@ -121,6 +124,32 @@ def test_sums_are_rounded_to_even() -> None:
         a[:, 0:4:2], b[:, 0:4:2] = [small, 1.0], 1.0
         got = exact(BY_NAME["tdpbf16ps"])(np.zeros((16, 16), np.float32), a, b)
         assert (got == want).all()
+
+
+# ---- beside them
+
+
+@pytest.mark.parametrize(("read_at", "stored_at", "path", "op"), [
+    ("ba", "ab", "a/8 b/4 a/1# b/1#", "gather"), ("ab", "ba", "a/8 b/4 a/1# b/1#", "scatter"),
+])  # fmt: skip
+def test_vectors_are_turned_as_rows_of_matrices_are(
+    read_at: str, stored_at: str, path: str, op: str
+) -> None:
+    """Loads and stores say their strides where there are matrices, which are walked by them; the
+    text for vectors has to walk them too."""
+    sizes = {"a": 6, "b": 4}
+    shapes = [[sizes[axis] for axis in at] for at in (read_at, stored_at)]
+    buffers = buffer("X", i8, *shapes[0]), buffer("Y", i64, *shapes[1])
+    store = Store("Y", tuple(map(Index.of, stored_at)))
+    value = Value("v", ("a", "b"), cast(i64, load("X", *read_at, dtype=i8)), i64, store=store)
+    kernel = Kernel("turned", buffers, axes(**sizes), (value,))
+    program = lower(kernel, schedule({"v": path}), AMX)
+    verify(program)
+    assert op in {s.op for s in instructions(program.body)}
+    want = arrays_of(Case(kernel, schedule({"v": path})))
+    got = run_native(program, {n: a.copy() for n, a in want.items()}, {}, host())
+    evaluate(kernel, want, {})
+    np.testing.assert_array_equal(got["Y"], want["Y"])
 
 
 # ---- products

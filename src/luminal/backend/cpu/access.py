@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import product
+from operator import mul
+
 from ...graph.dtype import DType
 from .emitter import ELEMENTS, Emitter, Operand, suffix
 
@@ -89,11 +93,10 @@ def scatter(
     e.call(f"llvm.masked.scatter.{suffix(value)}.v{width}p0", None, value, addresses, every)
 
 
-def strides(e: Emitter, step: int, width: int) -> Operand:
-    """Lanes a constant stride apart."""
-    if width == 1:
-        return e.number(0, "i64")
-    return e.vector([i * step for i in range(width)], "i64")
+def strides(e: Emitter, steps: Sequence[int], sizes: Sequence[int]) -> Operand:
+    """Lanes that are a constant stride apart along each of the axes that they make up."""
+    apart = [sum(map(mul, steps, place)) for place in product(*map(range, sizes))]
+    return e.vector(apart, "i64") if len(apart) > 1 else e.number(0, "i64")
 
 
 def further(e: Emitter, dtype: DType, pointer: Operand, elements: Operand) -> Operand:

@@ -321,9 +321,9 @@ def _load(e: Emitter, ins: Instruction, dtype: DType, args: list[Operand]) -> Op
 
 
 def _gather(e: Emitter, ins: Instruction, dtype: DType, args: list[Operand]) -> Operand:
-    width = _width(ins)
-    offsets = access.strides(e, ins.attrs[1], width)
-    return access.gather(e, dtype, args[0], offsets, _mask(e, args, 1, width))
+    assert ins.out is not None
+    offsets = access.strides(e, ins.attrs[1:], [size for _, size in ins.out.lanes])
+    return access.gather(e, dtype, args[0], offsets, _mask(e, args, 1, offsets.width))
 
 
 def _gather_at(e: Emitter, ins: Instruction, dtype: DType, args: list[Operand]) -> Operand:
@@ -332,6 +332,12 @@ def _gather_at(e: Emitter, ins: Instruction, dtype: DType, args: list[Operand]) 
 
 def _store(e: Emitter, ins: Instruction, dtype: DType, args: list[Operand]) -> None:
     access.store(e, dtype, args[0], args[1], _mask(e, args, 2, args[0].width))
+
+
+def _scatter(e: Emitter, ins: Instruction, dtype: DType, args: list[Operand]) -> None:
+    offsets = access.strides(e, ins.attrs[1:], [size for _, size in ins.args[0].lanes])
+    mask = _mask(e, args, 2, offsets.width)
+    access.scatter(e, dtype, args[0], args[1], offsets, mask)
 
 
 def _scatter_at(e: Emitter, ins: Instruction, dtype: DType, args: list[Operand]) -> None:
@@ -368,6 +374,7 @@ ACCESSES: dict[str, Callable[[Emitter, Instruction, DType, list[Operand]], Any]]
     "gather": _gather,
     "gather_at": _gather_at,
     "store": _store,
+    "scatter": _scatter,
     "scatter_at": _scatter_at,
     "prefetch": _prefetch,
 }
