@@ -17,7 +17,7 @@ from test_prepare import SMALL, assert_same
 from luminal.backend.cpu.instructions import DPBF16PS
 from luminal.backend.cpu.target import named
 from luminal.backend.reference.kernels import evaluate
-from luminal.graph.dtype import bf16, f32
+from luminal.graph.dtype import bf16, f32, i8
 from luminal.graph.index import Index
 from luminal.kernel.kernel import Constant, Guard
 from luminal.kernel.layout import pack
@@ -251,6 +251,24 @@ def test_digits_of_a_byte_are_walked_innermost():
     loops = path(cases.gemv_q4(4096, 64), "acc")
     inner = [loop for loop in loops if loop.endswith("!") and loop[0] in "qj"]
     assert inner[-1] == "q/1!" and len(inner) == 2
+
+
+@pytest.mark.parametrize("weights", [i8, bf16], ids=str)
+def test_pairs_that_are_rounded_first_are_left_to_whole_numbers(weights):
+    """Bytes become pairs of bf16 by way of f32, and are rounded: f32 multiplies them sooner.
+    Weights that lie in memory as pairs are multiplied so."""
+    target = replace(named("vnni"), rounds=True)
+    narrow = cases.load("B", "k", "n", dtype=weights)
+    rounded = [cases.op("cast", e, dtype=bf16) for e in
+               (cases.load("A", "k"), cases.op("cast", narrow, dtype=f32))]  # fmt: skip
+    rounded[1] = narrow if weights is bf16 else rounded[1]
+    body = cases.mul(*(cases.op("cast", e, dtype=f32) for e in rounded))
+    value = cases.value("v", "n", body, cases.total("k"), store=cases.store("C", "n"))
+    buffers = [cases.buffer("A", 4096), cases.buffer("C", 4096),
+               cases.buffer("B", 4096, 4096, dtype=weights, constant=True)]  # fmt: skip
+    kernel = cases.kernel("gemv", buffers, {"n": 4096, "k": 4096}, [value])
+    loops = path(kernel, "v", target)
+    assert any(loop.endswith("$") for loop in loops) == (weights is bf16)
 
 
 def test_copies_count_as_often_as_units_of_work_make_them():

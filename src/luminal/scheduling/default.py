@@ -78,8 +78,10 @@ def drafted(kernel: Kernel, target: Target, decisions: Decisions | None = None) 
             narrow = outline(half, target, decisions, rows=True)
         better = narrow.lane == found.lane or narrow.cost <= found.cost
         found = narrow if matrices(narrow) or better else found
-    elif target.rounds and target.group > 1 and not (found.tile and found.tile.pair):
-        found = outline(whole_weights(kernel), target, decisions)
+    elif target.rounds and not (found.tile and found.tile.rows):
+        whole = outline(whole_weights(kernel), target, decisions)
+        pairs = found.tile and found.tile.pair and found.cost <= whole.cost
+        found = found if pairs else whole
     made, operands = add_operands(found)
     tile = found.tile
     if tile is not None and (tile.matrices or turned(found, tile)):

@@ -341,15 +341,15 @@ class Score:
         return sum(w.cost * self._vectors(w.axes) for w in self.job.work if casts or not w.cast)
 
     def _widening(self, instruction: MatrixInstruction) -> float:
-        """Casts of a step to what an instruction of lanes takes; it widens that itself. What all
-        lanes multiply is moved and spread out besides, and made once where tiles take it again."""
+        """Casts of a step to what an instruction of lanes takes, floats by f32. What all lanes
+        multiply is moved and spread out besides, and made once where tiles take it again."""
         total, taken = 0.0, (None, instruction.first, instruction.second)
         for each in self.job.work if not self.rows else ():
             if each.cast not in taken:
                 again = 1 if each.constant else self._reuse(each.axes)
                 spread = 1.0 if self.lane in each.axes else SPREAD / again
                 total += each.cost * self._vectors(each.axes) * spread
-        return total
+        return total * (instruction.collapse if instruction.first.is_float else 1)
 
     def _busy(self, work: float, accumulators: float, partial: int) -> float:
         """Cycles of a step by its arithmetic: rate, and latency of what depends on each other."""

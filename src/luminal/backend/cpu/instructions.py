@@ -142,4 +142,4 @@ def _measured(instruction: MatrixInstruction, features: frozenset[str]) -> Matri
     """Intel's dpbf16ps issues at a fraction of the rate of an fma (its bf16 unit is AMX)."""
     intel = "clzero" not in features  # an instruction that only AMD's Zen has
     slow = instruction.name == "dpbf16ps" and intel
-    return replace(instruction, cycles=3.5) if slow else instruction
+    return replace(instruction, cycles=4.3) if slow else instruction
