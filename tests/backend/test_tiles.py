@@ -47,6 +47,7 @@ from luminal.kernel.schedule import Schedule
 from luminal.lowering.legal import check
 from luminal.lowering.lower import lower
 from luminal.lowering.verify import instructions, verify
+from luminal.scheduling import several
 from luminal.scheduling.default import default_schedule
 from luminal.scheduling.prepare import prepare
 
@@ -262,6 +263,26 @@ def test_a_network(interpreted: str, precision: str, name: str, bound: float) ->
     assert np.abs(got - want).max() < bound * np.abs(want).max()
     found = set[str]().union(*(products(kernel.program) for kernel in runs[1].kernels))
     assert name in found and y.shape
+
+
+@pytest.mark.parametrize(("stride", "width"), [(1, 30), (2, 60)])
+def test_windows_are_read_from_a_picture_as_it_lies(
+    interpreted: str, monkeypatch: pytest.MonkeyPatch, stride: int, width: int
+) -> None:
+    """A picture with its channels side by side has the rows of matrices: pixels of a line, and
+    places behind its end, where the line is no whole matrix. None of them is copied again."""
+    monkeypatch.setattr(several, "LEAST_LAUNCHES", 0)
+    random = np.random.default_rng(0)
+    graph = Graph()
+    x = graph.tensor((64, 6, width), name="x")
+    w = graph.constant(random.standard_normal((64, 64, 3, 3), dtype=np.float32) / 24)
+    ops.conv2d(x.unsqueeze(0), w, stride=stride, padding=1).output()
+    given = random.standard_normal((64, 6, width), dtype=np.float32)
+    runs = [graph.compile(device="reference"), graph.compile(interpreted, precision="bf16")]
+    want, got = (run(given) for run in runs)
+    assert np.abs(got - want).max() < 1e-2 * np.abs(want).max()
+    found = next(k for k in runs[1].kernels if "tdpbf16ps" in products(k.program))
+    assert all(v.reduction or v.store for v in found.kernel.values)
 
 
 # ---- who may use them

@@ -16,12 +16,13 @@ from ..errors import Illegal
 from ..graph.dtype import i64
 from ..graph.index import Index, Monomial
 from ..graph.scalars import COMBINE
+from ..graph.space import Space
 from ..kernel.kernel import Expression, Load, Store, Value
 from ..kernel.program import Instruction, Val
 from .builder import integer
 from .homes import Home
 from .indexing import Indexing
-from .place import Lanes, Memory, Place, Steps, contiguous, in_tile, lanes_of
+from .place import Lanes, Memory, Place, Steps, contiguous, in_tile, lanes_of, tile_of
 from .shuffles import between, every, every_second, interleaved, joined, turned
 
 ROW = 16  # elements side by side in a matrix, at least
@@ -55,7 +56,7 @@ class Access:
         guarded = place.ends.keys() & load.names
         tested = guarded or place.masks
         if not tested or self._inside(load, self._at(load.index, data, place, memory), memory,
-                                      place.lanes):  # fmt: skip
+                                      place):  # fmt: skip
             return self._load(memory, locate, place, None)
         masks = [*place.masks, *self.tail_masks(guarded, place)]
         held = self.clamped(guarded, place)
@@ -99,14 +100,25 @@ class Access:
             found.append(here)
         return tuple(found)
 
-    def _inside(self, load: Load, at: Sequence[Index], memory: Memory, lanes: Lanes) -> bool:
+    def _inside(self, load: Load, at: Sequence[Index], memory: Memory, place: Place) -> bool:
         """Whether all lanes are in the buffer, or in the zeros that its layout is padded with."""
         dimensions = zip(load.index, at, memory.storage.extents, memory.storage.units)
         return all(
             self.space.inside(here, extent)
-            or (plain.names() == {plain.text} and in_tile(here, unit, lanes))
+            or (plain.names() == {plain.text} and in_tile(here, unit, place.lanes))
+            or (self.build.matrices and self._begun(plain, extent, place))
             for plain, here, extent, unit in dimensions
         )
+
+    def _begun(self, plain: Index, extent: Index, place: Place) -> bool:
+        """Whether tiles that begin inside of their axes end in the buffer, if not in their axes."""
+        walked = dict(self.extents)
+        for axis in place.ends.keys() & plain.names():
+            tile, size = tile_of(place.index[axis], place.lanes), self.extents[axis]
+            if not tile or not size.is_constant:
+                return False
+            walked[axis] = Index.of(-(-int(size) // tile) * tile)
+        return Space(self.space.sizes, walked).inside(plain, extent)
 
     def clamped(self, axes: Set[str], place: Place) -> Place:
         """With scalar indices that may pass their extent held at the last element."""

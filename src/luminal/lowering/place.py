@@ -132,10 +132,16 @@ def contiguous(steps: Steps) -> bool:
 def in_tile(index: Index, unit: int, lanes: Lanes) -> bool:
     """Whether lanes along an axis end in the tile in which they start, and such tiles divide the
     unit to a multiple of which memory is padded: the tile begins inside, or it would not run."""
+    tile = tile_of(index, lanes)
+    return tile > 1 and unit % tile == 0
+
+
+def tile_of(index: Index, lanes: Lanes) -> int:
+    """Steps of loops along an axis, if its lanes end in the tile in which they start; else 0."""
     widths = {(lane_name(axis, size),): size for axis, size in lanes}
     tile = gcd(*(c for m, c in index.terms if m and m not in widths))
     reach = sum((widths[m] - 1) * c for m, c in index.terms if m in widths)
-    return tile > 1 and unit % tile == 0 and index.constant % tile + reach < tile
+    return tile if tile and index.constant % tile + reach < tile else 0
 
 
 def lanes_of(steps: Steps) -> Lanes:

@@ -4,12 +4,14 @@ matrices: which of them a sum of products can take, and along which axis."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ..graph.index import Index, names_of
 from ..kernel.kernel import Apply, Expression, Load, Read, Value, walk
 from ..kernel.narrow import operands
+from ..kernel.program import LINE
 from ..kernel.target import MatrixInstruction, Target
-from .facts import Facts
+from .facts import Access, Facts, round_up
 from .tile import Pair
 
 STAGES, MOST = 4, 6  # turns of a loop, at least and at most, whose operands are copied ahead
@@ -47,7 +49,7 @@ def matrices(facts: Facts, value: Value) -> list[Pair]:
     found = pair(facts, value)
     if found is None or found[0].rows == 1:
         return [
-            (i, axis) for i in facts.target.instructions for axis in value.over[-1:]
+            (i, axis) for i in facts.target.instructions for axis in value.over[::-1]
             if i.registers and i.accumulator is value.dtype and value.factors
             and _whole(facts, i, axis)
         ]  # fmt: skip
@@ -163,6 +165,20 @@ def _together(facts: Facts, value: Value, side: Expression, axis: str) -> bool:
                             or (x.name, axis) in facts.packed)
         for x in found
     )  # fmt: skip
+
+
+def lies(facts: Facts, x: Access, found: Pair, row: str, size: int) -> bool:
+    """Rows of a matrix in registers are loaded from where a first operand lies, so many at a time:
+    also those behind the last one are there, and they do not drive each other out of the cache."""
+    (instruction, axis), e = found, x.load
+    if e is None or e.slots or x.conditions or x.dtype is not instruction.first:
+        return False
+    step = x.stride(row) * x.dtype.bytes
+    if x.stride(axis) != 1 or step < LINE or size > facts.target.lines_apart(step):
+        return False
+    axes = {**facts.kernel.axes, row: Index.of(round_up(facts.size[row], size))}
+    space, shape = replace(facts.kernel, axes=axes).space(), facts.buffers[e.buffer].shape
+    return facts.static[row] and all(map(space.inside, e.index, shape))
 
 
 def _in_rows(facts: Facts, e: Load, axis: str) -> bool:

@@ -36,6 +36,7 @@ from ..kernel.kernel import (
 )
 from ..kernel.merge import merge_axes, reindexed
 from .divide import trimmed
+from .facts import round_up
 
 NAME = "once"  # how the buffers of this module are called
 
@@ -47,17 +48,21 @@ Form: TypeAlias = Callable[[Kernel, Expression, str], Made | None]
 
 def operands_before(
     kernel: Kernel, value: Value, taken: Sequence[Expression], together: Sequence[str] = (),
-    rows: Sequence[str] = (),
+    rows: Sequence[str] = (), whole: int = 1,
 ) -> Iterator[list[Kernel]]:  # fmt: skip
     """Kernels in the place of one: some that make operands of a product, and the one that reads
     them, last. What they write are buffers that it has as constants: of a free layout. taken: the
     factors as an instruction multiplies them. together: reduced axes whose neighbours would serve
-    it if they lay side by side. rows: axes whose neighbours in an image would be on one line."""
+    it if they lay side by side. rows: axes whose neighbours in an image would be on one line.
+    whole: so many places at a time, as rows of a matrix, are read where neighbours of `together`
+    lie side by side."""
     free = [n for n, side in enumerate(value.factors) if _movable(kernel, side)]
     some = [sides for count in (1, 2) for sides in combinations(free, count)]
     sides = tuple(map(_narrow, value.factors))
     yield from filter(None, (_apart(kernel, value, sides, each, None) for each in some))
-    forms = [partial(_joined, last=last, inside=inside)
+    ends = {a: Index.of(round_up(int(n), whole)) for a in value.axes
+            if (n := kernel.axes[a]).is_constant}  # fmt: skip
+    forms = [partial(_joined, last=last, inside=inside, ends=ends if last else {})
              for last in ("", *together) for inside in (False, True)]  # fmt: skip
     forms += [partial(_turned, last=last, over=value.over) for last in rows]
     bodies = dict.fromkeys((sides, tuple(taken))) if some else ()
@@ -118,12 +123,16 @@ def _spelled(kernel: Kernel, value: Value, body: Expression) -> Made:
     return axes, body, tuple(map(Index.of, axes)), _asked(kernel, body)
 
 
-def _joined(kernel: Kernel, body: Expression, name: str, last: str, inside: bool) -> Made | None:
+def _joined(
+    kernel: Kernel, body: Expression, name: str, last: str, inside: bool,
+    ends: Mapping[str, Index] = {},
+) -> Made | None:
     """What windows look at, once for each place, with its padding and what is chosen or computed
     there. A sum by which alone the operand knows several axes becomes one axis: the index of an
     image as it stands, or a sum inside of its floors and extrema. Its last dimension is that of
     memory, or what the axis `last` walks. Which taps of a window there are, as of strides
-    backwards, the reader asks."""
+    backwards, the reader asks. ends: of axes that are walked farther than they go: places are added
+    for the last sum, so that all that is read then is there."""
     left, places, space = _asked(kernel, body), dict[str, Index](), kernel.space()
     if isinstance(body, Guard):
         body = replace(body, conditions=tuple(c for c in body.conditions if c not in left))
@@ -149,6 +158,11 @@ def _joined(kernel: Kernel, body: Expression, name: str, last: str, inside: bool
     elif last or not places:
         return None
     axes = {a: kernel.axes.get(a) or Index.of(int(space.bounds(at[a])[1]) + 1) for a in order}
+    if ends and places:
+        axis, beyond = [*places][-1], replace(kernel, axes={**kernel.axes, **ends}).space()
+        size, axes[axis] = axes[axis], Index.of(int(beyond.bounds(at[axis])[1]) + 1)
+        if size != axes[axis]:
+            body = Guard((size - 1 - Index.of(axis),), body, Constant(0, body.dtype))
     return axes, body, tuple(at[a] for a in order), left
 
 

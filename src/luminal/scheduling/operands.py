@@ -56,15 +56,21 @@ def in_memory(found: Outline) -> bool:
     """The operands of matrices lie somewhere as they are multiplied."""
     (_, tile), facts = found.ruling, found.facts
     assert tile.pair is not None
+    rows, size = tile.rows, tile.size(tile.rows)
     for v in found.group:
         taken = instructions.taken(facts, v, tile.pair[0], tile.rows)
         if taken is None:
             return False
-        for e in taken:
+        for number, e in enumerate(taken):
             if isinstance(e, Read):
                 whole = facts.by_name[e.value].reduction is None
+            elif isinstance(e, Load):
+                x = facts.access(e)
+                whole = x.packable or (
+                    not number and instructions.lies(facts, x, tile.pair, rows, size)
+                )
             else:
-                whole = isinstance(e, Load) and facts.access(e).packable
+                whole = False
             if not whole:
                 return False
     return True

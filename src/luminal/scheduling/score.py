@@ -9,7 +9,7 @@ from math import inf, prod
 from ..kernel.program import LINE
 from ..kernel.target import MatrixInstruction
 from .facts import Access, round_up
-from .instructions import ALONE, stages
+from .instructions import ALONE, lies, stages
 from .job import Job
 from .tile import Pair, Tile
 
@@ -132,16 +132,17 @@ class Score:
         down = self.sizes[self.rows] // instruction.rows
         across = self.sizes[self.lane] // instruction.columns
         sums, operands = len(self.job.group) * down * across, 0
+        assert self.pair is not None
         for x in self.job.accesses:
             first = self.rows in x.axes
             operands += down if first else across
             packed = x.packable and x.dtype is (instruction.first if first else instruction.second)
             if x.conditions or not (packed or first):
                 return False
-            if not packed and x.load is not None:
+            size = self.sizes[self.rows]
+            if x.load and not packed and not lies(self.job.facts, x, self.pair, self.rows, size):
                 self._copy(x)
             self._stream(x, self._vectors(x.axes))
-        assert self.pair is not None
         moved = 2 * accumulators / self.span[self.pair[1]]
         self.waits = instruction.collapse * (self.waits + moved)
         self.loads = float(instruction.rows * operands)

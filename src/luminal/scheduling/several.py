@@ -103,13 +103,14 @@ def _ways(kernel: Kernel, draft: Draft, products: Sequence[Value]) -> Iterator[S
     across = tile and tile.reduced and not (tile.rows or draft.found.streams)
     made = across or (draft.operands and not threads)  # lanes along a sum; units make them
     facts, alone = draft.facts, threads or draft.found.streams
+    whole = max((i.rows for i in draft.target.instructions if i.registers), default=1)
     for value in products:
         together = [] if alone else instructions.unpaired(facts, value)
         taken = value.factors if threads else instructions.multiplied(facts, value)
         dear = any(map(partial(_dear, facts), value.factors, taken))
         if made or together or dear:
             rows = () if threads else value.axes
-            yield from operands_before(kernel, value, taken, together, rows)
+            yield from operands_before(kernel, value, taken, together, rows, whole)
     pairs = (instructions.pair(draft.facts, v) for v in draft.found.group)
     if threads and any(each and each[0].rows > 1 for each in pairs):
         merged = images_as_rows(kernel)

@@ -50,7 +50,8 @@ class Solver:
         axes, job = [lane] if lane else self._lane_axes(group), self._job(group, copies)
         found = [t for a in axes for t in self._candidates(job, a, width)]
         if matrices and width is None:
-            either = axes if self.target.group > 1 else self._lane_axes(group)
+            kept = [a for a in group[0].axes if self.span[a] > 1]  # they are stored by others
+            either = axes if self.target.group > 1 else kept
             found += [t for a in either for t in self._matrices(job, a)]
             found += [t for a in axes for t in self._deep(job, a)]
         found = found or [Tile("", False, {}, 1, cycles=float(self.lanes))]  # always legal
