@@ -11,10 +11,11 @@ import pytest
 import luminal
 from luminal import Tensor, ops
 from luminal.graph.passes import program_of
-from luminal.precision import default_passes
+from luminal.precision import CONTRACTS, default_passes
 from luminal.precision.integers import bytes_multiplied
 
 Shifted = Callable[[luminal.Graph, str, tuple[Any, ...]], Tensor]
+KINDS = {"u8": np.uint8, "i8": np.int8}
 PLAIN = [p for p in default_passes() if p is not bytes_multiplied]
 
 
@@ -152,3 +153,22 @@ def test_what_is_no_product_of_bytes_stays_as_it_is(name: str) -> None:
         image = cx.tensor((1, 4, 6, 6), "u8").cast("i32") - 3
         ops.conv2d(image, cx.tensor((4, 1, 2, 2), "i8").cast("i32"), groups=4).output()
     assert not turned(cx)
+
+
+@pytest.mark.parametrize("precision", CONTRACTS)
+@pytest.mark.parametrize("kinds", ["u8 i8", "i8 i8"])
+@pytest.mark.parametrize("columns", [1, 33])
+def test_integers_are_exact_whatever_the_precision(
+    columns: int, kinds: str, precision: str
+) -> None:
+    """Sums that f32 holds are taken there, which is nothing that a contract may round."""
+    random, (first, second) = np.random.default_rng(2), kinds.split()
+    image, weight = (
+        random.integers(np.iinfo(kind).min, np.iinfo(kind).max, shape, kind, endpoint=True)
+        for kind, shape in ((KINDS[first], (16, 33)), (KINDS[second], (33, columns)))
+    )
+    cx = luminal.Graph()
+    x, w = cx.tensor((16, 33), first), cx.parameter((33, columns), second).set(weight)
+    ops.matmul(x.cast("i32"), w.cast("i32")).output()
+    rt = cx.compile(device="cpu", threads=1, precision=precision, cache=False, database=False)
+    np.testing.assert_array_equal(rt(image), image.astype(np.int32) @ weight.astype(np.int32))

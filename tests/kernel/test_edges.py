@@ -7,6 +7,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import default_cases as cases
+from lower_cases import Case, gemm, run, schedule
 from test_default import TARGETS, assert_right
 
 from luminal.graph.index import Index
@@ -28,6 +29,15 @@ def test_images_with_borders_run_right(c, hw, size, stride):
     kernel = cases.convolution(c, hw, 16, size, stride)
     assert "edges" in scheduled(kernel, TARGETS[1])[1].tails.values()
     assert_right(kernel, {}, TARGETS[1])
+
+
+def test_full_steps_of_a_multiple_of_a_size_leave_nothing_over():
+    """A unit of work of 32 rows has as many wherever they are a multiple of 32, which its name for
+    that number no longer says."""
+    rows = Index.of("s") * 32
+    made = {"acc": "m/32@ n/1 m/8 k/4 m/1! k/1#", "out": "m/32@ n/1 m/8 m/1!"}
+    case = Case(gemm(rows, 3, 16, sizes={"s": (1, 9)}), schedule(made), {"s": 2})
+    run(case)
 
 
 def test_a_depthwise_image_runs_right():

@@ -158,7 +158,7 @@ class Walk:
         edge, ranges = self._ranges(node, place, whole)
         for begin, end, where in ranges:
             self.repeat(where, end - begin, partial(full, begin), carried)
-        if rest != 0 and step > 1:
+        if step > 1 and self.space.bounds(rest)[1] > 0:
             self._rest(axis, step, edge, whole, body, carried)
 
     def _ranges(

@@ -123,6 +123,12 @@ def _below_views(node: Node) -> Node:
     return node
 
 
+def _is_byte(node: Node) -> bool:
+    """It is an integer of eight bits as it stands."""
+    source = _below_views(node)
+    return source.op == "cast" and source.inputs[0].dtype in (i8, u8)
+
+
 def _rows(graph: Graph, shape: Shape, names: frozenset[str]) -> int:
     """Products that each element of a factor with these dimensions takes part in, usually."""
     sizes = graph.space.usual()
@@ -149,7 +155,10 @@ def load_time_constant(node: Node) -> bool:
 def integer_contraction(
     graph: Graph, product_node: Node, dims: tuple[int, ...], floats: bool = True
 ) -> Node | None:
-    """sum of x w in integers, where one factor allows it. floats: also if w is a float."""
+    """sum of x w in integers, where one factor allows it; not of bytes, whose sum has nothing to
+    gain from rounding, and may be one of integers. floats: also if w is a float."""
+    if all(map(_is_byte, product_node.inputs)):
+        return None
     for w, x in (product_node.inputs, product_node.inputs[::-1]):
         for dim in dims[::-1]:
             found = _Integers(graph, product_node.shape, dims, dim).contraction(w, x, floats)
