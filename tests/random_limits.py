@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from random import Random
+from typing import Any
 
 LIMITS: dict[str, tuple[float, ...]] = {
     "kernel.schedule.CHAIN": (2, 3),
@@ -91,11 +92,12 @@ LIMITS: dict[str, tuple[float, ...]] = {
 def limits(random: Random) -> Iterator[dict[str, object]]:
     """Some of the limits changed, everywhere they are known by their names, and for an instruction
     set that this machine has beside others; which, and to what."""
-    share, kind = random.choice([0.1, 0.5, 1.0]), random.choice(["", "avx2", "sse"])
+    target = import_module("luminal.backend.cpu.target")
+    wider = [name for name in ("avx512", "vnni", "avxvnni") if _has(target, name)]
+    share, kind = random.choice([0.1, 0.5, 1.0]), random.choice(["", "avx2", "sse", *wider])
     drawn = {name: random.choice(options) for name, options in LIMITS.items()
              if random.random() < share}  # fmt: skip
     before: list[tuple[object, str, object]] = []
-    target = import_module("luminal.backend.cpu.target")
     if kind and target.host_machine().is_x86:
         before.append((target, "_host", target._host))
         target._host = functools.partial(target.named, kind)
@@ -111,6 +113,11 @@ def limits(random: Random) -> Iterator[dict[str, object]]:
     finally:
         for module, name, whole in reversed(before):
             setattr(module, name, whole)
+
+
+def _has(target: Any, name: str) -> bool:
+    """This machine can run an instruction set that has a name."""
+    return bool(target.machine(target.named(name)).is_host)
 
 
 def _readers(home: str, name: str) -> Iterator[object]:
