@@ -129,8 +129,8 @@ class Score:
     def _of_rows(self, instruction: MatrixInstruction, accumulators: float) -> bool:
         """Each row of a matrix in registers is a load. Panels lie as they are loaded, rows that do
         not are copied first; sums are stored, and read again."""
-        down = self.sizes[self.rows] // instruction.rows
-        across = self.sizes[self.lane] // instruction.columns
+        size, across = self.sizes[self.rows], self.sizes[self.lane] // instruction.columns
+        down = size // instruction.rows
         sums, operands = len(self.job.group) * down * across, 0
         assert self.pair is not None
         for x in self.job.accesses:
@@ -139,7 +139,6 @@ class Score:
             packed = x.packable and x.dtype is (instruction.first if first else instruction.second)
             if x.conditions or not (packed or first):
                 return False
-            size = self.sizes[self.rows]
             if x.load and not packed and not lies(self.job.facts, x, self.pair, self.rows, size):
                 self._copy(x)
             self._stream(x, self._vectors(x.axes))
