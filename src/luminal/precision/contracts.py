@@ -26,7 +26,8 @@ memory: rounding the others would be work for nothing. Those that many rows shar
 either: nothing waits for their memory, and to widen them would be more work. A softmax is not
 rounded here before it weighs values: scores, softmax and weighted sum are one pass. Kernels of
 machines that multiply matrices, or pairs of bf16 faster than f32, may round its weights, within the
-same bound (`half_weights`).
+same bound (`half_weights`); those that multiply f32 after all take factors as they were before
+(`whole_weights`).
 """
 
 from __future__ import annotations
