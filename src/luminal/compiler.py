@@ -70,6 +70,7 @@ def compile_graph(
     cache: str | Path | bool | None = None,
     elsewhere: Callable[[], None] | None = None,
     check: bool = False,
+    flush_denormals: bool = False,
     shortcut: Shortcut | None = None,
 ) -> Executable:
     """The graph's outputs and states, compiled.
@@ -82,8 +83,10 @@ def compile_graph(
     of a project, read before the user's and written instead; False: none. cache: the folder where
     compiled programs are kept for later processes, the user's if None; False: none is read or kept.
     elsewhere: has another process compile this graph; called where no program of it is kept. check:
-    hold every kernel and all outputs against NumPy, on random and hostile inputs (slow). shortcut:
-    where to note the program, for a later process that then need not record the graph.
+    hold every kernel and all outputs against NumPy, on random and hostile inputs (slow).
+    flush_denormals: kernels take subnormal floats for zeros (on x86; other devices do as they do):
+    processors of Intel spend a hundred cycles on one. shortcut: where to note the program, for a
+    later process that then need not record the graph.
     Raises DeviceError, Unsupported, InputError; where `check` finds a fault, WrongResult.
     """
     backend = backend_of(device)
@@ -102,7 +105,7 @@ def compile_graph(
     if budget is not None and isinstance(backend, Accelerator):
         backend.finish()  # raises DeviceError where it is not here to be timed
     target = backend.target(report.threads)
-    target = replace(target, rounds=precision == "bf16")
+    target = replace(target, rounds=precision == "bf16", flushes=flush_denormals)
     tuning = Tuning(backend, target, seed, database)
     note = None if shortcut is None else partial(_note, shortcut, graph, interface)
     saved = kept_program(program, tuning, budget, report, Store.of(cache), elsewhere, note)

@@ -368,14 +368,14 @@ class Graph:
     def compile(
         self, device: str = "auto", search: Any = 0, precision: str = "f32",
         threads: int | None = None, seed: int = 0, passes: Any = None, database: Any = None,
-        cache: Any = None, check: bool = False,
+        cache: Any = None, check: bool = False, flush_denormals: bool = False,
     ) -> Executable:  # fmt: skip
         """The program, compiled: the one call from here upwards. See `luminal.compiler`."""
         from ..compiler import compile_graph
 
         return compile_graph(
-            self, device=device, search=search, precision=precision, threads=threads, seed=seed,
-            passes=passes, database=database, cache=cache, check=check,
+            self, device, search, precision, threads, seed, passes=passes, database=database,
+            cache=cache, check=check, flush_denormals=flush_denormals,
         )  # fmt: skip
 
 

@@ -155,7 +155,8 @@ class Target:
     and its barrier. hint: assumed value of a run-time size without a hint of its own. index_bits:
     32 where indices shall be narrow if they are known to fit. libraries: those that can be called
     (see `library.py`). rounds: weights of a running softmax, and what they weigh, may be rounded to
-    two bytes where an instruction multiplies such: the contract of the program says so.
+    two bytes where an instruction multiplies such: the contract of the program says so. flushes:
+    subnormal floats count as zeros.
     """
 
     name: str
@@ -188,6 +189,7 @@ class Target:
     instructions: tuple[MatrixInstruction, ...] = ()
     libraries: tuple[str, ...] = ()
     rounds: bool = False
+    flushes: bool = False
 
     def lanes(self, dtype: DType) -> int:
         """Elements of a dtype in a vector register, counting narrow types as 4 bytes: they are

@@ -12,7 +12,7 @@ from ..kernel.kernel import Apply, Load, Value, walk
 from .facts import Access, Facts
 
 CAST = 1.0  # operations that a cast costs: a narrow number is spread out, and moved or converted
-ROUNDED = 8.0  # the same to bf16, to even, in integers
+ROUNDED = 8.0  # the same to bf16 on a CPU, to even, in integers
 
 class Work(NamedTuple):
     """Operations on each point of some axes. cast: of a number of which dtype, if it is one.
@@ -56,7 +56,8 @@ def operations(facts: Facts, group: list[Value]) -> list[Work]:
         if e.op == "cast":
             given = [facts.buffers[x.buffer] for x in walk(e) if isinstance(x, Load)]
             fixed = bool(given) and all(b.constant for b in given)
-            charge(ROUNDED if e.dtype is bf16 else CAST, Work(0.0, axes, e.args[0].dtype, fixed))
+            rounded = e.dtype is bf16 and facts.target.group == 1
+            charge(ROUNDED if rounded else CAST, Work(0.0, axes, e.args[0].dtype, fixed))
         else:
             charge(SCALARS[e.op].cost, Work(0.0, axes))
     return [like._replace(cost=cost) for like, cost in costs.items()]

@@ -43,14 +43,14 @@ def counter_bytes(program: Program, threads: int) -> int:
 
 def render(program: Program, target: Target) -> str:
     """LLVM IR text of a program for the instruction set of the target."""
-    return Renderer(program, machine(target)).text()
+    return Renderer(program, machine(target), target.flushes).text()
 
 
 class Renderer:
     """Walks one program. `names`: SSA value -> its operand in the text."""
 
-    def __init__(self, program: Program, machine: Machine) -> None:
-        self.program = program
+    def __init__(self, program: Program, machine: Machine, flushes: bool = False) -> None:
+        self.program, self.flushes = program, flushes and machine.is_x86
         self.e = Emitter(machine)
         self.matrix = emissions(machine.flags)
         self.names: dict[str, Operand] = {}
@@ -64,9 +64,12 @@ class Renderer:
     def text(self) -> str:
         e = self.e
         self._arguments()
+        before = self._flushing() if self.flushes else None
         self.tiles.begin()
         self.statements(self.program.body)
         self.tiles.end()
+        if before:
+            e.call("llvm.x86.sse.ldmxcsr", None, before)
         kinds = (f"@{name} = private unnamed_addr constant {t}" for name, t in e.globals.items())
         return "\n".join(
             [
@@ -81,6 +84,17 @@ class Renderer:
                 "",
             ]
         )
+
+    def _flushing(self) -> Operand:
+        """Subnormal operands and results are zeros from here on. Gives where the state of before
+        is kept (SSE's control register: bit 6 for operands, 15 for results)."""
+        e, (before, now) = self.e, (self.e.let("alloca i32, align 4", "ptr") for _ in range(2))
+        e.call("llvm.x86.sse.stmxcsr", None, before)
+        state = e.let(f"load i32, ptr {before.text}, align 4", "i32")
+        state = e.binary("or", state, e.number(1 << 6 | 1 << 15, "i32"))
+        e.line(f"store {state.typed}, ptr {now.text}, align 4")
+        e.call("llvm.x86.sse.ldmxcsr", None, now)
+        return before
 
     def _arguments(self) -> None:
         e, slots = self.e, [(start_of(b.name).name, "ptr") for b in self.program.buffers]

@@ -153,13 +153,15 @@ class Model:
 
 def load(
     source: Source, *, dynamic: bool | None = None, threads: int | None = None,
-    precision: str = "f32", **options: Any,
+    precision: str = "f32", flush_denormals: bool = True, **options: Any,
 ) -> Model:  # fmt: skip
     """A model from a path, from bytes, or an `onnx.ModelProto`.
 
     threads: at most so many; a program of short steps takes one. dynamic: sizes that the model
     names are free in its program (True), as large as in a run, for
     each of which a program is compiled (False), or free once a run has other ones (None).
+    flush_denormals: subnormal floats count as zeros, as weights of channels that died in training
+    often are (OpenVINO's default; `session.set_denormal_as_zero` of onnxruntime).
 
     Other options are those of `Graph.compile`. Raises WeightsError for a damaged file or one whose
     weights are missing, Unsupported for an operator without a rule, OSError.
@@ -169,7 +171,8 @@ def load(
     >>> model.run({"x": np.float32([1, 2])})
     [array([2., 4.], dtype=float32)]
     """
-    return Model(source, {"threads": threads, "precision": precision, **options}, dynamic)
+    options |= {"threads": threads, "precision": precision, "flush_denormals": flush_denormals}
+    return Model(source, options, dynamic)
 
 
 def prepare(model: Source, device: str = "cpu", **options: Any) -> Model:
