@@ -84,9 +84,9 @@ def compile_graph(
     compiled programs are kept for later processes, the user's if None; False: none is read or kept.
     elsewhere: has another process compile this graph; called where no program of it is kept. check:
     hold every kernel and all outputs against NumPy, on random and hostile inputs (slow).
-    flush_denormals: kernels take subnormal floats for zeros (on x86; other devices do as they do):
-    processors of Intel spend a hundred cycles on one. shortcut: where to note the program, for a
-    later process that then need not record the graph.
+    flush_denormals: kernels may take subnormal floats for zeros, on which processors of Intel spend
+    many cycles (on x86; not where kernels are checked or searched, which compares them with NumPy).
+    shortcut: where to note the program, for a later process that then need not record the graph.
     Raises DeviceError, Unsupported, InputError; where `check` finds a fault, WrongResult.
     """
     backend = backend_of(device)
@@ -105,7 +105,9 @@ def compile_graph(
     if budget is not None and isinstance(backend, Accelerator):
         backend.finish()  # raises DeviceError where it is not here to be timed
     target = backend.target(report.threads)
-    target = replace(target, rounds=precision == "bf16", flushes=flush_denormals)
+    compared = check or budget is not None
+    flushes = flush_denormals and not compared
+    target = replace(target, rounds=precision == "bf16", flushes=flushes)
     tuning = Tuning(backend, target, seed, database)
     note = None if shortcut is None else partial(_note, shortcut, graph, interface)
     saved = kept_program(program, tuning, budget, report, Store.of(cache), elsewhere, note)

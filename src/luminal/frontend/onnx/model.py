@@ -160,8 +160,8 @@ def load(
     threads: at most so many; a program of short steps takes one. dynamic: sizes that the model
     names are free in its program (True), as large as in a run, for
     each of which a program is compiled (False), or free once a run has other ones (None).
-    flush_denormals: subnormal floats count as zeros, as weights of channels that died in training
-    often are (OpenVINO's default; `session.set_denormal_as_zero` of onnxruntime).
+    flush_denormals: subnormal floats may count as zeros: channels that died in training are full of
+    them (OpenVINO's default; `session.set_denormal_as_zero` of onnxruntime).
 
     Other options are those of `Graph.compile`. Raises WeightsError for a damaged file or one whose
     weights are missing, Unsupported for an operator without a rule, OSError.
