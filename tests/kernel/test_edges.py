@@ -1,13 +1,16 @@
 """Borders of an image are written out, its inside is one loop; what cannot be kept is repeated."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import default_cases as cases
 from lower_cases import Case, gemm, run, schedule
+from oracles import program
 from test_default import TARGETS, assert_right
 
 from luminal.graph.index import Index
@@ -156,3 +159,35 @@ def test_windows_of_a_small_image_have_neither_lanes_to_mask_nor_conditions_to_c
     made = lower(prepared, schedule, target)
     (turn,) = [s for s in loops(made.body) if any(o.op == "store" for o in operations(s.body))]
     assert not [o.op for o in operations(turn.body) if o.op in ("cast", "mod", "expand")]
+
+
+def rows_by_columns(n, k):
+    """Rows, of which there are 2 to 128, by a matrix that lies along the sums and changes."""
+    kernel = cases.gemm("t", n, k, constant=False, turned=True, sizes={"t": (2, 128)})
+    return replace(kernel, hints={"t": 128})
+
+
+@pytest.mark.parametrize("rows", (5, 70))
+def test_a_tile_has_no_vectors_of_chance(rows, monkeypatch):
+    """Of 5 rows in lanes the first vector of a block is copied; whoever reads the block reads all
+    of it, and what lay there before could be subnormal."""
+    target, kernel, loaded = replace(TARGETS[0], threads=2), rows_by_columns(384, 128), []
+    plain = program._Run.load
+
+    def load(run, ins, out):
+        found = plain(run, ins, out)
+        if run.names[ins.args[0].name][2].endswith("tile"):
+            loaded.append(found)
+        return found
+
+    monkeypatch.setattr(program._Run, "load", load)
+    assert_right(kernel, {"t": rows}, target)
+    assert loaded and not any(np.isnan(found).any() for found in loaded)
+
+
+def test_few_rows_of_a_size_of_run_time_are_shared_out():
+    """A block of rows is a unit; where a size is smaller than usual there may be only one."""
+    target = replace(TARGETS[0], threads=2)
+    _, plan = scheduled(rows_by_columns(1536, 576), target)
+    units = [loop.axis for loop in plan.paths["acc"] if loop.kind == "parallel"]
+    assert units == ["m", "n"]

@@ -65,6 +65,16 @@ class Homes:
             return Home(depth, registers=True)
         return self._tile(value, [path, *readers], depth)
 
+    def read_whole(self, name: str, axis: str) -> bool:
+        """Whether readers write out a tile of a value along an axis: they read all of it, however
+        much is there."""
+        home = self.by_name.get(name)
+        if home is None or home.storage is None:
+            return False
+        below = (self.tree.paths[v.name][home.depth :] for v in self.tree.readers(name))
+        return any(n.loop.axis == axis and n.loop.constant and not n.lanes
+                   for path in below for n in path)  # fmt: skip
+
     def _lent(self, value: Value) -> Store:
         """The store of the output buffer's own value."""
         buffer = self.schedule.homes[value.name]

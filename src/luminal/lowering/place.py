@@ -33,7 +33,7 @@ class Place:
     walks, and where that is (beyond it another thread may be at work). unrolled: axis -> (position
     in a written-out block, size of the block). facts: indices known to be >= 0. masks: conditions
     under which expressions are looked at. spelled: axes whose loops are written out here, whatever
-    their kind.
+    their kind. behind: in a tile, behind the ends of what is computed.
     """
 
     index: dict[str, Index]
@@ -46,6 +46,7 @@ class Place:
     facts: tuple[Index, ...] = ()
     masks: tuple[Val, ...] = ()
     spelled: frozenset[str] = frozenset()
+    behind: bool = False
 
     def copy(self) -> Place:
         other = object.__new__(Place)

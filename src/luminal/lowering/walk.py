@@ -19,6 +19,7 @@ from ..kernel.kernel import Value
 from ..kernel.program import For, Parallel, Val
 from ..kernel.schedule import Schedule
 from .ahead import Ahead
+from .builder import literal
 from .place import Place
 from .tree import Item, Leaf, Node
 from .values import Values, register_of
@@ -63,7 +64,8 @@ class Walk:
         if value.reduction is not None:
             self._update(value, place)
             return
-        result = self.values.evaluate(value.body, place)
+        zero = literal(0, value.dtype)
+        result = zero if place.behind else self.values.evaluate(value.body, place)
         if value.store is not None:
             self.access.store(value, value.store, place, result)
         else:
@@ -160,6 +162,7 @@ class Walk:
             self.repeat(where, end - begin, partial(full, begin), carried)
         if step > 1 and self.space.bounds(rest)[1] > 0:
             self._rest(axis, step, edge, whole, body, carried)
+            self._behind(node, place, body)
 
     def _ranges(
         self, node: Node, place: Place, turns: Index
@@ -191,6 +194,22 @@ class Walk:
         rest = self.indexing.opaque(rest, 0, step - 1)
         child = place.at(axis, whole * step, rest, guarded=True)
         self.repeat(place, rest.minimum(1), lambda p, turn: body(child), carried)
+
+    def _behind(self, node: Node, place: Place, body: Body) -> None:
+        """Zeros, up to the end of a tile all of which is read: what lies there may be subnormal
+        numbers, and these cost some processors a hundred times as much."""
+        axis, step = node.loop.axis, node.loop.step
+        span = place.span[axis]
+        if node.reductions or span.is_constant or not all(
+            v.dtype.is_float and self.homes.read_whole(v.name, axis) for v in node.leaves()
+        ):
+            return
+        most, begun = int(self.space.bounds(span)[1]), self.space.floor(span + (step - 1), step)
+
+        def zeros(at: Place, turn: Index) -> None:
+            body(at.at(axis, (begun + turn) * step, step))
+
+        self.repeat(replace(place, behind=True), Index.of(-(-most // step)) - begun, zeros, set())
 
     def repeat(
         self, place: Place, count: Index, body: Callable[[Place, Index], None], carried: set[str]
