@@ -24,6 +24,7 @@ SPELLED = 512  # instructions behind a sum that are written out for a whole tile
 LEAST_DEPTH = 64  # steps of a block of a reduced axis
 IDLE = 1.1  # times what threads that share a loop evenly take
 MANY = 16  # units of work a thread: they even out
+SMALLER = 4  # times: how much smaller than usual a run-time size may be
 FAR_MEMORY = 4  # price of a byte from memory, in bytes from the third cache
 
 
@@ -112,8 +113,7 @@ def _blocks(draft: Draft, tile: Tile, rows: list[str], written: list[str]) -> di
         t = tile.size(a)
         unit = _unit(draft, tile, a)
         wanted = min(max(least[a], round_up(BLOCK, unit)), max(least[a], _cache_block(draft, a, t)))
-        parts = -(-size[a] // wanted)
-        blocks[a] = max(least[a], round_up(-(-size[a] // parts), unit))  # equal blocks
+        blocks[a] = max(least[a], _equal_block(size[a], unit, wanted))
     while rows and _units(draft, blocks) < UNITS * draft.target.threads:
         a = max(rows, key=lambda s: blocks[s] / least[s])
         if blocks[a] <= least[a]:
@@ -124,6 +124,16 @@ def _blocks(draft: Draft, tile: Tile, rows: list[str], written: list[str]) -> di
     for a in [a for a in blocks if a not in written]:
         blocks[a] = _decide_block(draft, a, tile.size(a), blocks[a])
     return blocks
+
+
+def _equal_block(size: int, unit: int, wanted: int) -> int:
+    """A multiple of the unit near to what is wanted: one that divides the axis, so that there is no
+    code for what is left over, else one of which as many are nearly equal."""
+    exact = [n for n in range(unit, 2 * wanted, unit) if size % n == 0 and 2 * n > wanted]
+    if exact:
+        return min(exact, key=lambda n: max(n, wanted) / min(n, wanted))
+    parts = -(-size // wanted)
+    return round_up(-(-size // parts), unit)
 
 
 def _shared_out(draft: Draft, axis: str, blocks: dict[str, int], unit: int) -> int:
@@ -200,9 +210,10 @@ def _lacked(
     draft: Draft, order: list[str], rows: list[str], blocks: dict[str, int], written: list[str]
 ) -> list[str]:  # fmt: skip
     """Axes inside of a unit, since some values lack them, that are shared out after all: a crew
-    would stand idle for a tenth of the time."""
+    would stand idle for a tenth of the time, or where a run-time size is smaller than usual."""
     threads = draft.target.threads if draft.target.group == 1 else 1
-    units = prod(-(-draft.size[a] // blocks.get(a, 1)) for a in order)
+    small = {a: draft.size[a] // (1 if draft.facts.static[a] else SMALLER) for a in order}
+    units = prod(max(1, -(-small[a] // blocks.get(a, 1))) for a in order)
     idle = -(-units // threads) * threads > IDLE * units
     return [a for a in rows if idle and a not in order and a not in written]
 
