@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable
 from typing import TypeAlias
 
-from ..errors import DeviceError
+from ..errors import DeviceError, LuminalError
 from .contract import Accelerator, Backend
 
 Device: TypeAlias = Backend | Accelerator
@@ -51,6 +53,19 @@ def host() -> Backend:
     if isinstance(found, Accelerator):
         raise DeviceError(f"{found.__name__} has a memory of its own")
     return found
+
+
+def look_at_host() -> None:
+    """Begin, in a thread, with what every program needs: to find out what the host can do, for
+    which other processes are asked, and the code of its workers. The first time on a machine that
+    takes as long as reading a model. It fails where it is needed."""
+
+    def look() -> None:
+        with contextlib.suppress(LuminalError, OSError):
+            host().target(1)
+            host().prepare()
+
+    threading.Thread(target=look, name="luminal-host", daemon=True).start()
 
 
 def _cpu() -> Device:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ..backend.devices import look_at_host
 from ..collecting import collected_later
 from ..errors import Unsupported
 from .answers import echo_json, json_option
@@ -91,6 +92,7 @@ def loaded(model: str | None, options: dict[str, Any]) -> LLM:
     started, terminal = time.perf_counter(), sys.stderr.isatty()
     if terminal:  # at once: the imports take a while
         click.echo(f"loading {model or 'SmolLM2'} ...", err=True)
+    look_at_host()
     with collected_later():
         from ..models.llm import LLM
 

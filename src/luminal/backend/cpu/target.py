@@ -11,10 +11,12 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ... import forks
 from ...children import python
 from ...cores import count
 from ...errors import DeviceError
@@ -26,6 +28,9 @@ from . import blas
 from .instructions import available
 from .llvm import llvm
 from .tile_check import usable
+
+_LOCK = threading.RLock()
+forks.guard(sys.modules[__name__], "_LOCK", forks.INNER)
 
 ASK = """
 import json, llvmlite.binding as llvm
@@ -145,9 +150,14 @@ def describe() -> str:
     )
 
 
-@functools.cache
 def host_machine() -> Machine:
     """The host, by its feature flags."""
+    with _LOCK:  # which takes a while, the first time: who comes second waits
+        return _host_machine()
+
+
+@functools.cache
+def _host_machine() -> Machine:
     triple, features = _triple_and_features()
     flags = frozenset(name[1:] for name in features.split(",") if name.startswith("+"))
     if "amx-tile" in flags and not usable(features):
