@@ -191,3 +191,18 @@ def test_few_rows_of_a_size_of_run_time_are_shared_out():
     _, plan = scheduled(rows_by_columns(1536, 576), target)
     units = [loop.axis for loop in plan.paths["acc"] if loop.kind == "parallel"]
     assert units == ["m", "n"]
+
+
+@pytest.mark.parametrize("m, n, k, l2, path", [
+    (128, 64, 144, 80, "n/64@ m/8 n/32 "),
+    (64, 64, 192, 16, "n/64@ k/12 m/8 n/32 "), (61, 64, 192, 16, "n/64@ k/12 m/8 n/32 "),
+])  # fmt: skip
+def test_panels_that_a_unit_copies_are_taken_together(m, n, k, l2, path):
+    """A few rows at a time by all of them: the rows come from beyond the second cache. Where the
+    sums are long, panels of a block of them at a time."""
+    target = replace(TARGETS[0], threads=1, l2=l2 << 10)
+    kernel = cases.gemm(m, n, k, constant=False)
+    assert_right(kernel, {}, target)
+    _, plan = scheduled(kernel, target)
+    assert " ".join(map(str, plan.paths["acc"])).startswith(path)
+    assert plan.layouts["acc_b"] == ((1, 32), (0, 1), (1, 1))

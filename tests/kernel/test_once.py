@@ -373,7 +373,7 @@ def test_what_changes_is_made_once_and_constants_are_packed() -> None:
     assert not makes_operands(reader) and makes_operands(replace(fixed, buffers=buffers))
 
 
-@pytest.mark.parametrize("size, apart", [(2048, True), (256, False)])
+@pytest.mark.parametrize("size, apart", [(3072, True), (256, False)])
 def test_long_arrays_beside_a_short_product_are_walked_by_a_kernel_of_their_own(
     size: int, apart: bool
 ) -> None:
@@ -400,9 +400,9 @@ def test_nobody_waits_for_what_is_stored(long: bool, apart: bool) -> None:
     beside = load("b", "m", "n") if long else load("b", "n")
     kernel = cases.kernel(
         "linear",
-        [buffer("x", 1024, 256), buffer("w", 1024, 256), buffer("y", 1024, 1024),
-         buffer("b", *((1024,) * (1 + long)))],
-        {"m": 1024, "n": 1024, "k": 256},
+        [buffer("x", 1024, 256), buffer("w", 1200, 256), buffer("y", 1024, 1200),
+         buffer("b", *([1024] * long), 1200)],
+        {"m": 1024, "n": 1200, "k": 256},
         [value("acc", "mn", mul(load("x", "m", "k"), load("w", "n", "k")), total("k")),
          value("out", "mn", add(read("acc"), beside), store=store("y", "m", "n"))],
     )  # fmt: skip

@@ -79,6 +79,42 @@ def test_prepared_kernels_mean_the_same(name):
     assert_same([kernel], prepare(kernel, TARGET), arrays, sizes)
 
 
+def two_products(epilogue):
+    """A B + C D as one sum, and perhaps what reads it."""
+    buffers = [cases.buffer("A", 5, 9), cases.buffer("B", 9, 7), cases.buffer("C", 5, 9),
+               cases.buffer("D", 9, 7), cases.buffer("Y", 5, 7)]  # fmt: skip
+    body = cases.add(mul(load("A", "m", "k"), load("B", "k", "n")),
+                     mul(load("C", "m", "k"), load("D", "k", "n")))  # fmt: skip
+    stored = None if epilogue else store("Y", "m", "n")
+    values = [value("acc", "mn", body, total("k"), stored)]
+    if epilogue:
+        values.append(value("out", "mn", cases.silu(cases.read("acc")), store=store("Y", "m", "n")))
+    return cases.kernel("two", buffers, {"m": 5, "n": 7, "k": 9}, values)
+
+
+@pytest.mark.parametrize("epilogue", [False, True])
+def test_a_sum_of_two_products_of_matrices_is_two_sums(epilogue):
+    kernel = two_products(epilogue)
+    (made,) = prepare(kernel, TARGET)
+    sums = [v for v in made.values if v.reduction]
+    assert len(sums) == 2 and all(v.factors for v in sums)
+    arrays = cases.arrays(kernel, np.random.default_rng(0))
+    want = {name: x.copy() for name, x in arrays.items()}
+    evaluate(kernel, want, {})
+    evaluate(made, arrays, {})
+    np.testing.assert_allclose(arrays["Y"], want["Y"], rtol=1e-5, atol=1e-5)
+
+
+def test_a_sum_of_products_of_each_element_stays_one():
+    """It reads each element once: there is nothing to multiply matrices of."""
+    a, b = load("A", "m", "k"), load("B", "m", "k")
+    for each in (cases.add(mul(a, b), a), cases.add(mul(a, a), mul(b, b))):
+        buffers = [cases.buffer("A", 5, 9), cases.buffer("B", 5, 9), cases.buffer("Y", 5)]
+        values = [value("acc", "m", each, total("k"), store("Y", "m"))]
+        (made,) = prepare(cases.kernel("one", buffers, {"m": 5, "k": 9}, values), TARGET)
+        assert len([v for v in made.values if v.reduction]) == 1
+
+
 def test_bytes_are_widened_before_their_bits_are_picked():
     """Both digits of a byte share that."""
     (kernel,) = prepare(cases.gemv_q4(6, 3), TARGET)

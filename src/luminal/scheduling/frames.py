@@ -5,6 +5,7 @@ tile    one reduction with reuse rules: blocks of its register tile, everything 
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import combinations
 from math import lcm, prod
 
@@ -24,6 +25,7 @@ SPELLED = 512  # instructions behind a sum that are written out for a whole tile
 LEAST_DEPTH = 64  # steps of a block of a reduced axis
 IDLE = 1.1  # times what threads that share a loop evenly take
 MANY = 16  # units of work a thread: they even out
+TOGETHER = 128  # elements of the lane axis for which rows are read once
 SMALLER = 4  # times: how much smaller than usual a run-time size may be
 FAR_MEMORY = 4  # price of a byte from memory, in bytes from the third cache
 
@@ -50,26 +52,32 @@ def tile_frame(draft: Draft) -> None:
         step = blocks.get(a, 1)
         if step < draft.size[a] or not draft.facts.static[a] or (a == order[-1] and not room.outer):
             room = room.add(parallel(a, step))
-            partial = draft.size[a] % step or not draft.facts.static[a]
-            if tile.rows and a in tile.sizes and partial and not tile.matrices:
+            ragged = draft.size[a] % step or not draft.facts.static[a]
+            if tile.rows and a in tile.sizes and ragged and not tile.matrices:
                 draft.tails[a] = "units"
-    base = room
+    base, width = room, max(tile.size(tile.lane), room.within.get(tile.lane, 0))
+    deep = room.add(*_reduced_block(draft, tile, main, width))
+    own: list[Loop] = []
     for a in written:
         if draft.size[a] > tile.size(a) and room.within.get(a, draft.size[a]) > tile.size(a):
-            room = room.add(Loop(a, tile.size(a)))
+            own.append(Loop(a, tile.size(a)))
             draft.tails[a] = "edges"
     if tile.matrices:  # whole ones are multiplied, also where there is less
         draft.tails |= {a: "guard" for a, n in tile.sizes.items()
                         if draft.size[a] % blocks.get(a, n) or draft.size[a] % n
                         or not draft.facts.static[a]}  # fmt: skip
-    block = room.add(*_reduced_block(draft, tile, main))
-    behind = _behind(draft, room, tile)
+    if tile.lane in room.within and width > tile.size(tile.lane):  # panel by panel for a few rows
+        own += [Loop(a, tile.size(a)) for a in rows]
+    behind = _behind(draft, base.add(*own), tile)
     for v in found.values:
-        _place(draft, v, base, behind, block, tile)
+        made = deep if v.name in draft.operands and main.over[-1] in v.axes else base
+        _place(draft, v, made, behind, deep.add(*own), tile)
+    _lay_panels(draft, tile, base)
 
 
 def _place(draft: Draft, v: Value, base: Room, behind: Room, block: Room, tile: Tile) -> None:
-    """base: the outer loops. behind: of what shares the tile. block: of the sums."""
+    """base: the outer loops of a value by itself. behind: of what shares the tile. block: of the
+    sums."""
     found = draft.found
     if v in found.group:
         draft.put(v, block, tile)
@@ -81,6 +89,17 @@ def _place(draft: Draft, v: Value, base: Room, behind: Room, block: Room, tile: 
         draft.own(v, base, found.main.over[-1])
     else:
         draft.own(v, base)
+
+
+def _lay_panels(draft: Draft, tile: Tile, base: Room) -> None:
+    """What is copied for several panels lies panel by panel."""
+    if base.within.get(tile.lane, 0) > tile.size(tile.lane):
+        for v in draft.found.values:
+            axes = draft.axes.get(v.name, v.axes)
+            if v.name in draft.operands and axes[-1:] == (tile.lane,):
+                last = len(axes) - 1
+                kept = [(d, 1) for d in range(last)]
+                draft.layouts[v.name] = ((last, tile.size(tile.lane)), *kept, (last, 1))
 
 
 def _shares(draft: Draft, v: Value, tile: Tile) -> bool:
@@ -121,6 +140,8 @@ def _blocks(draft: Draft, tile: Tile, rows: list[str], written: list[str]) -> di
         blocks[a] = max(least[a], round_up(blocks[a] // 2, tile.size(a)))
     for a in rows:
         blocks[a] = _shared_out(draft, a, blocks, _unit(draft, tile, a))
+    if tile.lane in blocks and rows and not written:
+        blocks[tile.lane] = _panels_together(draft, tile, blocks | {a: size[a] for a in rows})
     for a in [a for a in blocks if a not in written]:
         blocks[a] = _decide_block(draft, a, tile.size(a), blocks[a])
     return blocks
@@ -139,24 +160,47 @@ def _equal_block(size: int, unit: int, wanted: int) -> int:
 def _shared_out(draft: Draft, axis: str, blocks: dict[str, int], unit: int) -> int:
     """The block of a row axis, or one that a crew shares out more evenly, where it would stand idle
     for a tenth of the time: large blocks before small ones, in which more is made again."""
-    size, threads = draft.size[axis], draft.target.threads
-
-    def idle(block: int) -> float:
-        others = _units(draft, {**blocks, axis: size})
-        if -(-size // block) * others > MANY * threads:
-            return 1.0
-        busy = [0] * threads
-        for first in [*range(0, size, block)] * others:  # a unit goes to whoever is free
-            busy[busy.index(min(busy))] += min(block, size - first)
-        return max(busy) * threads / (size * others)
-
-    known = draft.target.group == 1 and draft.facts.static[axis]
+    size, known = draft.size[axis], draft.target.group == 1 and draft.facts.static[axis]
+    idle = partial(_idle, draft, axis, blocks)
     if not known or idle(blocks[axis]) <= IDLE:
         return blocks[axis]
     most = _cache_block(draft, axis, unit)
     counts = range(-(-size // most), -(-size // unit) + 1)
     options = dict.fromkeys(round_up(-(-size // n), unit) for n in counts)
     return min([blocks[axis], *options], key=lambda n: (round(idle(n), 2), -n))
+
+
+def _idle(draft: Draft, axis: str, blocks: dict[str, int], block: int) -> float:
+    """Time that a crew takes for units with such a block of an axis, over what it would take if
+    all were always busy."""
+    size, threads = draft.size[axis], draft.target.threads
+    others = _units(draft, {**blocks, axis: size})
+    if -(-size // block) * others > MANY * threads:
+        return 1.0
+    busy = [0] * threads
+    for first in [*range(0, size, block)] * others:  # a unit goes to whoever is free
+        busy[busy.index(min(busy))] += min(block, size - first)
+    return max(busy) * threads / (size * others)
+
+
+def _panels_together(draft: Draft, tile: Tile, blocks: dict[str, int]) -> int:
+    """The block of the lane axis: several panels that a unit copies, for a few rows each, where the
+    rows come from beyond the second cache for each block, and it holds the panels."""
+    found, target, (main, _) = draft.found, draft.target, draft.found.ruling
+    lane, size, unit = tile.lane, draft.size[tile.lane], blocks[tile.lane]
+    plain = target.group == 1 and not (tile.reduced or tile.pair or tile.rows or tile.across)
+    copied = any(v.name in draft.operands and lane in v.axes for v in found.values)
+    if not (plain and copied) or unit != tile.size(lane) or not draft.facts.static[lane]:
+        return unit
+    swept = [x for x in draft.facts.accesses(main) if lane not in x.axes]
+    if sum(draft.bytes(x.dtype, x.axes) for x in swept) <= target.l2 // 2:
+        return unit
+    each = sum(draft.bytes(main.dtype, set(main.over)) for _ in found.group)
+    whole = target.l2 // 2 // each  # elements along the lanes of which it holds all sums
+    most = min(TOGETHER, whole) if whole >= unit else 2 * TOGETHER
+    options = [n for n in range(unit, most + 1, unit) if size % n == 0 or size % unit]
+    even = max(IDLE, _idle(draft, lane, blocks, unit))
+    return max((n for n in options if _idle(draft, lane, blocks, n) <= even), default=unit)
 
 
 def _decide_block(draft: Draft, axis: str, unit: int, block: int) -> int:
@@ -285,11 +329,11 @@ def _written(draft: Draft, tile: Tile, main: Value) -> list[str]:
     return [a for a in dict.fromkeys(rows) if lanes or a != tile.lane]
 
 
-def _reduced_block(draft: Draft, tile: Tile, main: Value) -> list[Loop]:
-    """A loop over blocks of the last reduced axis, if one panel would fill the second cache, or
-    what is read beside it the first."""
+def _reduced_block(draft: Draft, tile: Tile, main: Value, width: int) -> list[Loop]:
+    """A loop over blocks of the last reduced axis, if a panel, or those of a unit together, would
+    fill the second cache, or what is read beside it the first."""
     axis, size = main.over[-1], draft.size
-    panel = 4 * tile.size(tile.lane) * prod(size[a] for a in main.over)
+    panel = 4 * width * prod(size[a] for a in main.over)
     panel //= tile.pair[0].together or tile.pair[0].collapse if tile.pair else 1
     once = all(read_once(draft.facts, x, main) for x in draft.facts.accesses(main)
                if tile.lane in x.axes)  # fmt: skip

@@ -2,21 +2,23 @@
 
 1. A value that is stored and also read is stored by a copy of itself.
 2. Casts and copies are written into their readers: a value that costs next to nothing is no value.
-3. Reductions that differ in names only walk the same axes, so that they can share loops.
-4. Axes that everything walks together are merged (`merge`).
-5. Bytes are widened before their bits are picked, if floats are made of them.
-6. What a product multiplies is widened outside of the conditions under which it is read.
-7. A long reduction with too little beside it for the threads is split in two kernels (`split`).
-8. Bounds of axes are derived from masks and padding (`domains`); of products of matrices no others.
+3. A sum of several products of matrices is several sums: instructions multiply one product.
+4. Reductions that differ in names only walk the same axes, so that they can share loops.
+5. Axes that everything walks together are merged (`merge`).
+6. Bytes are widened before their bits are picked, if floats are made of them.
+7. What a product multiplies is widened outside of the conditions under which it is read.
+8. A long reduction with too little beside it for the threads is split in two kernels (`split`).
+9. Bounds of axes are derived from masks and padding (`domains`); of products of matrices no others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import reduce
 
 from ..graph.dtype import i32, u8
-from ..graph.index import Index
+from ..graph.index import Index, names_of
 from ..kernel.domains import derive_domains
 from ..kernel.kernel import (
     Apply,
@@ -25,8 +27,10 @@ from ..kernel.kernel import (
     Guard,
     Kernel,
     Load,
+    Read,
     Rewriter,
     Value,
+    children,
     indices,
     inlined,
     walk,
@@ -49,7 +53,7 @@ def prepare(kernel: Kernel, target: Target, decisions: Decisions | None = None) 
     A buffer may have lost dimensions (its bytes are the same, row-major), and buffers that only
     these kernels know stand between them: those whose names the original kernel lacks.
     """
-    kernel = merge_axes(_alike(_without_casts(_stores_apart(kernel))))
+    kernel = merge_axes(_alike(_products_apart(_without_casts(_stores_apart(kernel)))))
     kernel = _widened_last(_widened_first(kernel))
     parts = split_reductions(kernel, target, decisions or Decisions())
     return [_whole_for_matrices(derive_domains(part), target) for part in parts]
@@ -86,6 +90,45 @@ def _without_casts(kernel: Kernel) -> Kernel:
         and v.name not in rescales
     }  # fmt: skip
     return replace(kernel, values=inlined(kernel.values, cheap))
+
+
+def _products_apart(kernel: Kernel) -> Kernel:
+    """sum(a b + c d) = sum(a b) + sum(c d), where these are products of matrices."""
+    values, watched = list[Value](), {n for v in kernel.values for n in v.reads(so_far=True)}
+    for v in kernel.values:
+        r, terms = v.reduction, _terms(v.body)
+        sums = r is not None and r.op == "sum" and not (v.scans or v.rescale or r.start)
+        apart = sums and v.name not in watched and len(terms) > 1
+        if not (apart and all(_of_matrices(kernel, v, e) for e in terms)):
+            values.append(v)
+            continue
+        parts = [replace(v, name=f"{v.name}_{n}", body=e, store=None) for n, e in enumerate(terms)]
+        read: list[Expression] = [Read(part.name, v.dtype) for part in parts]
+        whole = reduce(lambda a, b: Apply("add", (a, b), v.dtype), read)
+        domain = {a: ends for a, ends in v.domain.items() if a in v.axes}
+        values += [*parts, replace(v, body=whole, reduction=None, domain=domain)]
+    return replace(kernel, values=tuple(values))
+
+
+def _terms(e: Expression) -> list[Expression]:
+    """What is added up."""
+    added = isinstance(e, Apply) and e.op == "add"
+    return [term for arg in children(e) for term in _terms(arg)] if added else [e]
+
+
+def _of_matrices(kernel: Kernel, v: Value, e: Expression) -> bool:
+    """A product of which each factor has an axis of the value that the other one lacks."""
+    if not (isinstance(e, Apply) and e.op == "mul"):
+        return False
+    first, second = (
+        {a for x in walk(side) for a in _axes(kernel, x)} & {*v.axes} for side in e.args
+    )
+    return not (first <= second or second <= first)
+
+
+def _axes(kernel: Kernel, e: Expression) -> Iterable[str]:
+    """The axes that an expression itself mentions."""
+    return kernel.value(e.value).axes if isinstance(e, Read) else names_of(indices(e))
 
 
 def _alike(kernel: Kernel) -> Kernel:
