@@ -400,9 +400,9 @@ def test_nobody_waits_for_what_is_stored(long: bool, apart: bool) -> None:
     beside = load("b", "m", "n") if long else load("b", "n")
     kernel = cases.kernel(
         "linear",
-        [buffer("x", 1024, 256), buffer("w", 1200, 256), buffer("y", 1024, 1200),
-         buffer("b", *([1024] * long), 1200)],
-        {"m": 1024, "n": 1200, "k": 256},
+        [buffer("x", 1024, 256), buffer("w", 1120, 256), buffer("y", 1024, 1120),
+         buffer("b", *([1024] * long), 1120)],
+        {"m": 1024, "n": 1120, "k": 256},
         [value("acc", "mn", mul(load("x", "m", "k"), load("w", "n", "k")), total("k")),
          value("out", "mn", add(read("acc"), beside), store=store("y", "m", "n"))],
     )  # fmt: skip
