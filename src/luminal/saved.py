@@ -76,7 +76,7 @@ def _recompiled(path: Path, threads: int | None) -> Executable:
     name = devices.resolved("auto")
     backend = devices.find(name)
     report = Report(name, checked_threads(threads) or recording.threads)
-    tuning = Tuning(backend, backend.target(report.threads))
+    tuning = Tuning(backend, recording.allowed(backend.target(report.threads)))
     saved = kept_program(program, tuning, None, report, Store.of(None), None)
     whole = replace(saved, interface=interface, arrays=arrays, recording=encode(recording))
     return executable_of(whole, backend, report.threads)
