@@ -53,7 +53,8 @@ def check_saved(path: Path, threads: int | None = None) -> list[Difference]:
     engine = engine_of(saved, backend, threads or saved.report.threads)
     recording, arrays = file.read_recording(path)
     program, interface = replay(recording, arrays)
-    return engine.check() or compare_outputs(program, interface, engine, arrays)
+    flushes = recording.flushes
+    return engine.check() or compare_outputs(program, interface, engine, arrays, flushes)
 
 
 def recorded(path: str | Path) -> Graph:
