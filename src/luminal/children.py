@@ -237,5 +237,10 @@ def serve(answer: Callable[[tuple[Any, ...]], Any]) -> None:
             found = "done", answer(message)
         except Exception as error:
             found = "failed", f"{type(error).__name__}: {error}"
-        pickle.dump(found, outgoing)
-        outgoing.flush()
+        try:
+            pickle.dump(found, outgoing)
+            outgoing.flush()
+        except BrokenPipeError:  # nobody is left to hear it
+            with suppress(BrokenPipeError):
+                outgoing.close()
+            sys.exit(0)

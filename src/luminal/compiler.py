@@ -116,7 +116,7 @@ def compile_graph(
     if check:
         with saved.report.stage("compare"):
             check_results(program, interface, engine_of(saved, backend, report.threads))
-    save = saver(saved, recorder(program, interface, report.threads))
+    save = saver(saved, recorder(program, interface, report.threads, target))
     return executable_of_graph(graph, interface, engine, saved.report, program, save)
 
 

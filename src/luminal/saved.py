@@ -53,7 +53,8 @@ def check_saved(path: Path, threads: int | None = None) -> list[Difference]:
     engine = engine_of(saved, backend, threads or saved.report.threads)
     recording, arrays = file.read_recording(path)
     program, interface = replay(recording, arrays)
-    return engine.check() or compare_outputs(program, interface, engine, arrays)
+    flushes = recording.flushes
+    return engine.check() or compare_outputs(program, interface, engine, arrays, flushes)
 
 
 def recorded(path: str | Path) -> Graph:
@@ -76,7 +77,7 @@ def _recompiled(path: Path, threads: int | None) -> Executable:
     name = devices.resolved("auto")
     backend = devices.find(name)
     report = Report(name, checked_threads(threads) or recording.threads)
-    tuning = Tuning(backend, backend.target(report.threads))
+    tuning = Tuning(backend, recording.allowed(backend.target(report.threads)))
     saved = kept_program(program, tuning, None, report, Store.of(None), None)
     whole = replace(saved, interface=interface, arrays=arrays, recording=encode(recording))
     return executable_of(whole, backend, report.threads)

@@ -11,6 +11,9 @@ changed. It does not count writes through `.data`, which are seen at once where 
 a weight, else after some calls, with a warning: call `reset()` after such a write, or compile with
 `options={"freeze": False}`, which reads weights at each call.
 
+`torch.set_flush_denormal(True)` holds for the thread that calls, as for operations of PyTorch: what
+other threads compute of a program keeps subnormal floats.
+
 Needs PyTorch, which luminal itself does not.
 """
 

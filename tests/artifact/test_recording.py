@@ -103,6 +103,33 @@ def test_states_go_on(tmp_path: Path) -> None:
         assert loaded["total"].tolist() == [float(count)] * 3
 
 
+@pytest.mark.parametrize("options", [{"precision": "bf16"}, {"flush_denormals": True}], ids=str)
+def test_it_is_compiled_as_it_was(tmp_path: Path, options: Any) -> None:
+    path = tmp_path / "model"
+    cx = Graph()
+    (cx.tensor(4, name="x") * 2.0).output()
+    cx.compile(**options).save(path)
+    before = file.read(path).target
+    luminal.load(path, trust=False).save(path)
+    target = file.read(path).target
+    assert (target.rounds, target.flushes) == (before.rounds, before.flushes) != (False, False)
+
+
+def test_older_files_do_not_tell_how_they_were_compiled(tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    cx = Graph()
+    (cx.tensor(4, name="x") * 2.0).output()
+    cx.compile(flush_denormals=True).save(path)
+    whole = file.read(path)
+    rows = list(whole.recording)
+    file.write(replace(whole, recording=[*rows[:-1], rows[-1][:-2]]), path)
+    small = np.full(4, 1e-40, np.float32)
+    np.testing.assert_array_equal(luminal.load(path, trust=False)(small), small * np.float32(2))
+    file.write(replace(whole, recording=[*rows[:-1], rows[-1][:-3]]), path)
+    with pytest.raises(ArtifactError, match="damaged"):
+        luminal.load(path, trust=False)
+
+
 def forged(path: Path, change: Callable[[Recording], Recording]) -> None:
     whole = file.read(path)
     file.write(replace(whole, recording=encode(change(decode(whole.recording)))), path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import luminal
 import luminal.onnx
 from luminal import ops
 from luminal.backend.cpu.target import host_machine
+from luminal.saved import check_saved
 
 SMALL = np.float32([1e-40, -3e-39, 1.2e-38, 1.0])  # of these the third one is normal
 
@@ -42,6 +44,28 @@ def test_what_is_compared_with_numpy_keeps_them(options: dict[str, Any]) -> None
     given = np.random.default_rng(0).standard_normal((64, 64), dtype=np.float32)
     weights = np.exp(2 * given) / np.exp(2 * given).sum(1, keepdims=True)
     np.testing.assert_allclose(model.run([given])[0], weights @ given, 1e-4, 1e-5)
+
+
+def test_checks_of_what_was_compiled_so_find_no_fault(tmp_path: Path) -> None:
+    cx = luminal.Graph()
+    x = cx.tensor((64, 64), name="x")
+    (ops.softmax(x * 2.0 - 1.0, 1) @ x).output("y")
+    rt = cx.compile(threads=1, flush_denormals=True, cache=False, database=False)
+    assert not rt.check()
+    rt.save(tmp_path / "model.luminal")
+    assert not check_saved(tmp_path / "model.luminal")
+
+
+def test_the_texts_of_kernels_are_those_that_run() -> None:
+    cx = luminal.Graph()
+    (cx.tensor(4, name="x") * 2.0).output("y")
+    for flush in (False, True):
+        rt = cx.compile(flush_denormals=flush, cache=False, database=False)
+        flushes = flush and host_machine().is_x86
+        seen = rt.inspected()
+        assert seen is not None
+        texts = [*rt.sources().values(), seen.listing(0)["IR"]]
+        assert all(("ldmxcsr" in text) == flushes for text in texts)
 
 
 def test_models_of_others_flush_them() -> None:

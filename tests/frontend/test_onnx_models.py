@@ -267,6 +267,39 @@ def test_an_error_names_the_operator_where_it_arose():
         load(proto).run([numbers(2)])
 
 
+def test_what_has_a_value_may_be_given_another():
+    proto = model([("Add", "x w", "s"), ("Reshape", "s size", "y")],
+                  [info("x", [2]), info("w", [2]), info("size", [2], INT)], ["y"],
+                  {"w": numbers(2), "size": np.array([1, 2])})  # fmt: skip
+    x, w, size = numbers(2), numbers(2) + 1, np.array([2, 1])
+    ours, others = load(proto), [{}, {"w": w}, {"size": size}, {"w": w, "size": size}]
+    for given in (*others, *others):
+        agree(proto, {"x": x, **given}, ours=ours)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "outputs", "says"),
+    [
+        ([("Relu", "x", "y"), ("Neg", "x", "y")], ["y"], "'y' is made twice"),
+        ([("Split", "x", "y y", {"num_outputs": 2})], ["y"], "'y' is made twice"),
+        ([("Relu", "x", "x")], ["x"], "'x' is made twice"),
+        ([("Relu", "w", "w"), ("Add", "x w", "y")], ["y"], "'w' is made twice"),
+        ([("Relu", "x", "y")], ["y", "y"], "'y' is two outputs"),
+    ],
+)
+def test_a_name_stands_for_one_value(nodes, outputs, says):
+    proto = model(nodes, [info("x", [2])], outputs, {"w": numbers(2)})
+    with pytest.raises(WeightsError, match=says):
+        load(proto)
+
+
+def test_a_chain_of_thousands():
+    for what in ("Add", "Relu"):
+        nodes = [(what, f"v{n} w" if what == "Add" else f"v{n}", f"v{n + 1}") for n in range(5000)]
+        ours = load(model(nodes, [info("v0", [2])], ["v5000"], {"w": np.float32([1, -1])}))
+        assert ours(np.float32([1, 2])).tolist() == [[1, 2], [5001, -4998]][what == "Add"]
+
+
 @pytest.mark.parametrize(
     ("feeds", "error", "says"),
     [

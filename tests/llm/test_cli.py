@@ -52,6 +52,18 @@ def test_run_prints_the_reply() -> None:
     assert run("run", directory, "-", "--no-chat", *options, input="the fox")[1] == out
 
 
+@pytest.mark.parametrize(("output", "code", "error"), [
+    ("> /dev/full", 1, "luminal: [Errno 28] No space left on device\n"), (">&-", 0, ""),
+    ("| head -c 1 > /dev/null", 0, ""),
+])  # fmt: skip
+def test_an_output_that_takes_nothing(output: str, code: int, error: str) -> None:
+    if "full" in output and not Path("/dev/full").exists():
+        pytest.skip("no device that is always full")
+    command = f"{sys.executable} -m luminal run luminal-tiny hello --max-tokens 3 {output}"
+    ended = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (code, error)
+
+
 def test_info_of_a_model_and_of_the_machine() -> None:
     code, out, _ = run("info", checkpoint("gemma2")[0])
     assert code == 0 and "family       gemma2" in out and "windows      [9]" in out

@@ -110,3 +110,11 @@ def test_what_is_not_built_is_refused():
         schedule(Fields(plain, "config"), 4, "flow")
     with pytest.raises(InputError, match="1001 steps"):
         schedule(Fields(plain, "config"), 1001)
+    plain |= {"skip_prk_steps": True}
+    moved = {**plain, "steps_offset": 1}
+    for sampler in ("ddim", "pndm"):
+        assert schedule(Fields(plain, "config"), 1000, sampler).steps >= 1000
+        with pytest.raises(InputError, match="1000 steps: with a steps_offset of 1"):
+            schedule(Fields(moved, "config"), 1000, sampler)
+    with pytest.raises(InputError, match="1000 steps: between"):
+        schedule(Fields(plain, "config"), 1000, "dpm++")

@@ -96,6 +96,17 @@ def test_what_is_made_of_constants_alone_is_left_as_written():
     assert saturate(rule_case("layers_with_many_constants").region)[2].after < 1000
 
 
+def test_additions_of_constants_are_few_whatever_their_order():
+    """They become one, and the trees that lead there are not all in the e-graph."""
+    graph = Graph()
+    total = sum([graph.parameter((4096,)) for _ in range(10)], graph.tensor((4096,)))
+    case = region_of(graph, [total.node])
+    assert saturate(case.region)[2].after < 1000
+    plan = optimise(case.region)
+    work = [p for p in plan.pieces if not plan.classes.constant[p.roots[0]]]
+    assert [sum(n.op == "add" for _, n in p.body) for p in work] == [1]
+
+
 def test_e_stands_for_the_class_itself_only():
     for law in (law for family in FAMILIES for law in laws(family)):
         assert not re.search(r"[ (]e[ )]", re.split(" --> | asks ", law)[0]), law

@@ -6,6 +6,7 @@ import gc
 import json
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -54,6 +55,19 @@ def _spawn() -> None:
         process.start()
     process.join()
     assert process.exitcode == 0
+
+
+def test_a_child_whose_parent_is_gone_ends_without_a_word() -> None:
+    code = "from luminal.children import serve; serve(lambda message: bytes(1 << 20))"
+    child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+    assert child.stdin and child.stdout and child.stderr
+    child.stdout.close()
+    child.stdin.write(pickle.dumps(("what", "is", "asked")))
+    child.stdin.flush()
+    assert (child.wait(60), child.stderr.read()) == (0, b"")
+    child.stdin.close()
+    child.stderr.close()
 
 
 @pytest.mark.parametrize("start", (_ask_llvm, _measure, _compile_elsewhere, _spawn))

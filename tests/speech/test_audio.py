@@ -59,6 +59,8 @@ LONG = struct.pack("<I", 0xFFFFFFFF)
     (WAV[:30], "cannot be read as sound"),
     (encoded(sound(1.0), form="FLAC")[:9000], "cannot be read as sound"),
     (encoded(sound(1.0), form="MP3")[:2000], "truncated"),
+    (encoded(sound(1.0), form="AIFF")[:9000], "truncated"),
+    (encoded(sound(1.0), form="AU")[:9000], "truncated"),
     (encoded(np.zeros(0, np.float32)), "0 seconds"),
 ])  # fmt: skip
 def test_what_is_no_whole_sound_is_refused(data: bytes, message: str) -> None:

@@ -2,13 +2,14 @@
 
 Every value is one row of a table and refers to earlier rows by number, so that what is shared is
 written once and read once. Reading builds objects of these classes and nothing else: it runs no
-code of the file. Indices and dtypes, which are compared by identity, are interned again.
+code of the file. Indices and dtypes, which are compared by identity, are interned again. Fields
+that an older file lacks are the last ones, and have defaults.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 from ..errors import CompileError
@@ -110,8 +111,9 @@ def _value(row: Sequence[Any], values: Sequence[Any]) -> Any:
     if tag in READERS:
         return READERS[tag](parts)
     made = BY_TAG[tag]
-    if len(parts) != len(fields(made)):
-        raise ValueError(f"{tag} has {len(fields(made))} fields, not {len(parts)}")
+    known = fields(made)
+    if len(parts) > len(known) or any(f.default is MISSING for f in known[len(parts) :]):
+        raise ValueError(f"{tag} has {len(known)} fields, not {len(parts)}")
     return made(*parts)
 
 

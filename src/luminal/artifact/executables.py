@@ -33,7 +33,7 @@ def engine_of(saved: Saved, backend: Device, threads: int) -> Engine:
     if isinstance(backend, Accelerator):
         return Offloaded(saved.plan, saved.codes, backend)
     codes = [backend.load(code, saved.target) for code in saved.codes]
-    return Native(saved.plan, codes, backend, threads)
+    return Native(saved.plan, codes, backend, threads, saved.target.flushes)
 
 
 def executable_of(

@@ -22,6 +22,7 @@ from ..graph.node import Node, Shape, View
 from ..graph.passes import Program
 from ..graph.scope import scope
 from ..graph.space import Range
+from ..kernel.target import Target
 from ..runtime.contract import Interface, Port, Result
 from ..runtime.interface import interface_of
 
@@ -45,7 +46,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Recording:
-    """requirements: (index, what it means). outputs: (name, node). states: (source, node)."""
+    """requirements: (index, what it means). outputs: (name, node). states: (source, node). rounds,
+    flushes: what the program was allowed, as its `Target` had it; older files do not tell."""
 
     threads: int
     sizes: Mapping[str, Range]
@@ -55,9 +57,17 @@ class Recording:
     steps: tuple[Step, ...]
     outputs: tuple[tuple[str, int], ...]
     states: tuple[tuple[int, int], ...]
+    rounds: bool = False
+    flushes: bool = False
+
+    def allowed(self, target: Target) -> Target:
+        """The target with what this program is allowed."""
+        return replace(target, rounds=bool(self.rounds), flushes=bool(self.flushes))
 
 
-def recorder(program: Program, interface: Interface, threads: int) -> Callable[[], Recording]:
+def recorder(
+    program: Program, interface: Interface, threads: int, target: Target
+) -> Callable[[], Recording]:
     """Makes the recording of a program when it is asked for; holds on to nodes, not to values."""
     graph = program.graph
     sizes, usual = dict(graph.space.sizes), dict(graph.usual)
@@ -83,8 +93,9 @@ def recorder(program: Program, interface: Interface, threads: int) -> Callable[[
         outputs = tuple((name, numbers[node]) for name, node in zip(names, bare.outputs))
         states = tuple((numbers[old], numbers[new]) for old, new in bare.states)
         return Recording(
-            threads, sizes, usual, requirements, interface.ports, tuple(steps), outputs, states
-        )
+            threads, sizes, usual, requirements, interface.ports, tuple(steps), outputs, states,
+            target.rounds, target.flushes,
+        )  # fmt: skip
 
     return record
 

@@ -21,9 +21,12 @@ def tell(error: Exception) -> None:
 
 @contextlib.contextmanager
 def clear_errors() -> Iterator[None]:
-    """A known error is one paragraph and exit status 1."""
+    """A known error is one paragraph and exit status 1, one of the system too: a disk that is full,
+    a file that may not be read. Where nobody reads the output any more nothing is said."""
     try:
         yield
-    except LuminalError as error:
+    except BrokenPipeError:
+        raise
+    except (LuminalError, OSError) as error:
         tell(error)
         sys.exit(1)

@@ -197,7 +197,6 @@ def _show(
             first = first or time.perf_counter()
             count += piece.token is not None
             click.echo(piece.text, nl=False)
-            sys.stdout.flush()
             shown += piece.text
     except KeyboardInterrupt:
         click.echo()

@@ -49,7 +49,6 @@ class Plain:
     def show(self, pieces: Iterable[str]) -> None:
         for piece in pieces:
             click.echo(piece, nl=False)
-            sys.stdout.flush()
         click.echo()
 
 

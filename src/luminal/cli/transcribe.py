@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +48,6 @@ def transcribe(
             if len(files) > 1:
                 click.echo(f"{file}:", err=True)
             click.echo(shown(found, "json" if as_json else form, timestamps, options["words"]))
-            sys.stdout.flush()
 
 
 def shown(found: Transcript, form: str, timestamps: bool, words: bool) -> str:

@@ -62,6 +62,7 @@ TABLES: dict[str, tuple[str, str]] = {
     "term": ("i", "E"),
     "ax": ("E", "&"),  # the axes that a value depends on
     "fixed": ("E", ""),  # known before the program runs
+    "single": ("E", ""),  # fixed, and of sums only those that the program has as it is written
     "scale": ("E", ""),  # fixed, and no number that makes a sum overflow or vanish by itself
     "varies": ("E", ""),  # some leaf below it is another one at each run
     "under": ("iE", ""),  # a factor somewhere inside a sum over these axes
@@ -91,6 +92,7 @@ _FIXED_OPS = (
 def knowledge() -> Iterator[tuple[str, str]]:
     """The rules of what is known of every class, its axes, and whether it is fixed or varies:
     facts and action."""
+    yield "(= e (term n)) (fixed e)", "(single e)"
     for op, kinds in OPERATIONS.items():
         names = [f"x{i}" for i in range(len(kinds))]
         fact = f"(= e ({' '.join([op, *names])}))"
@@ -113,6 +115,8 @@ def knowledge() -> Iterator[tuple[str, str]]:
                 facts = ["(scale x0)"]
             if facts:
                 yield " ".join([fact, *facts]), "(scale e)"
+        if op in _FIXED_OPS and op != "Add":
+            yield " ".join([fact, *(f"(single x{i})" for i in operands)]), "(single e)"
         if op == "Const":
             yield f"{fact} {MODERATE.format('x1')}", "(scale e)"
         varying = [f"(varies x{i})" for i in operands]

@@ -1,11 +1,12 @@
 """The laws, one a line: `before --> after  if conditions`, or `pattern asks (relation ...)`.
 
 `(inv k x)`: x depends on no axis of k; `(dep k x)`: on some. `(weight x)`: known before the program
-runs and an array; `(fixed x)`: known before the program runs; `(varies x)`: not so, or not all that
-it is made of: what constants alone make is computed once and stays as it is written. `(at x)` is x,
-in memory, read through the map m; `e` is the class of the left side; the other short forms
-stand in `law.py`. Index arithmetic is functions that a law calls (`encode.py`). In the families of
-MIRRORED a sum or product stands for both orders of its operands.
+runs and an array; `(fixed x)`: known before the program runs; `(single x)`: so, and a sum only if
+the program has it (of those that laws make there are exponentially many); `(varies x)`: not fixed,
+or not all that it is made of: what constants alone make is computed once, as it is written.
+`(at x)` is x, in memory, read through the map m; `e` is the class of the left side; the other short
+forms stand in `law.py`. Index arithmetic is functions that a law calls (`encode.py`). In the
+families of MIRRORED a sum or product stands for both orders of its operands.
 
 Values are partial functions: a read outside of its buffer, or where a condition of its map fails,
 is undefined, and so is what is computed from it (a guard takes the side it chooses). Both sides of
@@ -76,7 +77,7 @@ ALGEBRA = """
 
 FOLD = """
 (Mul (Add x y) c) --> (Add (Mul x c) (Mul y c))  if (varies x) (fixed y) (weight c)
-(Add (Add x y) z) --> (Add x (Add y z))  if (varies x) (fixed y) (fixed z)
+(Add (Add x y) z) --> (Add x (Add y z))  if (varies x) (fixed y) (single z)
 (Mul (Sum k (Mul x w)) c) --> (Sum k (Mul x (Mul w c)))
     if (varies x) (fixed w) (weight c) (dep k w) (inv k c)
 """

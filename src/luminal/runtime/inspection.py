@@ -18,10 +18,12 @@ def _lowered(made: Compiled, target: Target) -> Program:
     return lower(replace(made.kernel, name=made.name), made.schedule, target)
 
 
-def sources(plan: Plan, backend: Backend | Accelerator, threads: int = 1) -> dict[str, str]:
+def sources(
+    plan: Plan, backend: Backend | Accelerator, threads: int = 1, flushes: bool = False
+) -> dict[str, str]:
     """The text of each kernel and of each launch of several, by name: lowered again, for a kept
     program has no statements."""
-    target = backend.target(threads)
+    target = replace(backend.target(threads), flushes=flushes)
     programs = [_lowered(made, target) for made in plan.kernels]
     texts = {program.name: backend.render(program, target) for program in programs}
     if isinstance(backend, Accelerator):
@@ -46,7 +48,7 @@ class Placed:
 @dataclass(frozen=True)
 class Inspected:
     """sizes: of the last run; running: the numbers of its calls; placed: its temporaries. Empty
-    before a run."""
+    before a run. flushes: see `Target`."""
 
     plan: Plan
     backend: Backend | Accelerator
@@ -54,10 +56,12 @@ class Inspected:
     sizes: Mapping[str, int]
     running: Sequence[int]
     placed: Sequence[Placed]
+    flushes: bool = False
 
     def listing(self, kernel: int) -> dict[str, str]:
         """The texts on a kernel's way to machine code, by kind, in order."""
-        made, target = self.plan.kernels[kernel], self.backend.target(self.threads)
+        made = self.plan.kernels[kernel]
+        target = replace(self.backend.target(self.threads), flushes=self.flushes)
         program = _lowered(made, target)
         text = self.backend.render(program, target)
         if isinstance(self.backend, Accelerator):

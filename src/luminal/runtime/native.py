@@ -48,10 +48,11 @@ class Binding:
 class Native:
     """The engine of compiled programs (see `executable.Engine`)."""
 
-    def __init__(self, plan: Plan, codes: Sequence[Code], backend: Backend, threads: int) -> None:
-        """codes: one for each kernel of the plan, in order."""
+    def __init__(self, plan: Plan, codes: Sequence[Code], backend: Backend, threads: int,
+                 flushes: bool = False) -> None:  # fmt: skip
+        """codes: one for each kernel of the plan, in order. flushes: see `Target`."""
         programs = [made.program for made in plan.kernels]
-        self._plan, self._backend, self._threads = plan, backend, threads
+        self._plan, self._backend, self._threads, self._flushes = plan, backend, threads, flushes
         self._functions = [c.address(p.name) for c, p in zip(codes, programs, strict=True)]
         self._codes = codes  # keeps the machine code alive
         self._crew = backend.crew(threads)
@@ -369,8 +370,8 @@ class Native:
     def check(self) -> list[Difference]:
         from ..search.compare import compare_kernels
 
-        kernels = zip(self._plan.kernels, self._codes)
-        return compare_kernels(kernels, self._backend, self._crew.threads)
+        kernels, threads = zip(self._plan.kernels, self._codes), self._crew.threads
+        return compare_kernels(kernels, self._backend, threads, self._flushes)
 
     def time_calls(self, repeat: int) -> list[tuple[str, float]]:
         """Seconds of each call of a run, alone and warm: the best of `repeat`; of a call in a loop
@@ -387,7 +388,7 @@ class Native:
         return name, least(lambda: self._crew.run(table), repeat)
 
     def sources(self) -> dict[str, str]:
-        return sources(self._plan, self._backend, self._crew.threads)
+        return sources(self._plan, self._backend, self._crew.threads, self._flushes)
 
     def inspected(self) -> Inspected:
         running = self._binding.running if self._binding else ()
@@ -395,5 +396,5 @@ class Native:
         lives, memories = self._plan.lives(running, self._persistent), self._plan.memories
         placed = [Placed(m, at, memories[m].bytes(self._sizes), *lives[m])
                   for m, at in offsets.items()]  # fmt: skip
-        threads = self._crew.threads
-        return Inspected(self._plan, self._backend, threads, dict(self._sizes), running, placed)
+        return Inspected(self._plan, self._backend, self._crew.threads, dict(self._sizes), running,
+                         placed, self._flushes)  # fmt: skip

@@ -43,14 +43,16 @@ class Difference:
 
 @one_thread()
 def compare_kernels(
-    kernels: Iterable[tuple[Compiled, Code]], backend: Backend, threads: int, seed: int = 0
-) -> list[Difference]:
+    kernels: Iterable[tuple[Compiled, Code]], backend: Backend, threads: int,
+    flushes: bool = False, seed: int = 0,
+) -> list[Difference]:  # fmt: skip
     """The kernels whose machine code computes something else than they mean, in their order. Those
-    whose values the reference cannot hold in memory are left out."""
+    whose values the reference cannot hold in memory are left out. flushes: see `Target`."""
     found = []
     for made, code in tracked("checking kernel", list(kernels)):
         built = Built(made.program, code)
-        faults = (tried(built, backend, threads, case)[0] for case in cases(made.kernel, seed))
+        inputs = cases(made.kernel, seed, flushes)
+        faults = (tried(built, backend, threads, case)[0] for case in inputs)
         fault = next(filter(None, faults), "")
         if fault:
             found.append(Difference(made.name, fault, kernel_text(made.kernel)))
@@ -60,10 +62,11 @@ def compare_kernels(
 @one_thread()
 def compare_outputs(
     program: Program, interface: Interface, engine: Engine, known: Mapping[int, np.ndarray],
-    seed: int = 0,
+    flushes: bool = False, seed: int = 0,
 ) -> list[Difference]:  # fmt: skip
     """The outputs, and the new values of states, that differ from what the graph means. engine:
-    whose inputs are set anew. known: values of parameters and constants, by port."""
+    whose inputs are set anew. known: values of parameters and constants, by port. flushes: see
+    `Target`."""
     sizes = {n: int(min(max(SMALL, low), high)) for n, (low, high) in interface.sizes.items()}
     for kind in ("calm", "points"):
         for positive in (False, True):
@@ -71,7 +74,7 @@ def compare_outputs(
             right = _meaning(program, given, sizes, None)
             if kind != "calm" or _mostly_numbers(right):
                 break
-        found = _outputs(program, interface, engine, given, right, sizes, seed)
+        found = _outputs(program, interface, engine, given, right, sizes, flushes, seed)
         if found:
             return [Difference(d.name, f"{d.fault} ({kind} inputs)") for d in found]
     return []
@@ -79,10 +82,10 @@ def compare_outputs(
 
 def _outputs(
     program: Program, interface: Interface, engine: Engine, given: Mapping[int, np.ndarray],
-    right: Arrays, sizes: Mapping[str, int], seed: int,
+    right: Arrays, sizes: Mapping[str, int], flushes: bool, seed: int,
 ) -> list[Difference]:  # fmt: skip
-    ways = [_meaning(program, given, sizes, Rounding(seed + n, sign, skips=True))
-            for n in range(WAYS) for sign in (1, -1)]  # fmt: skip
+    ways = [_meaning(program, given, sizes, Rounding(seed + n, sign, skips=True, flushes=zeros))
+            for n in range(WAYS) for sign in (1, -1) for zeros in {False, flushes}]  # fmt: skip
     dtypes = {node.dtype for node in program.nodes()}
     looked = {name: np.ones(array.shape, np.bool_) for name, array in right.items()}
     units = {name: allowed(node.dtype, dtypes) for name, node in _named(program)}

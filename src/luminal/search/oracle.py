@@ -115,28 +115,30 @@ class Case:
     sampled: bool
 
 
-def cases(kernel: Kernel, seed: int) -> Iterator[Case]:
-    """Calm and hostile inputs at the usual sizes and, where there are run-time sizes, at others."""
+def cases(kernel: Kernel, seed: int, flushes: bool = False) -> Iterator[Case]:
+    """Calm and hostile inputs at the usual sizes and, where there are run-time sizes, at others.
+    flushes: subnormal floats may count as zeros."""
     for others, sizes in enumerate(_sizes_to_check(kernel)):
         at = samples(kernel, sizes, seed)
         extents = extents_at(kernel, sizes)
         looked_at = {extents[axis]: where for axis, where in at.items()}
         for number, kind in enumerate(KINDS[:2] if others else KINDS):
             given = arrays(kernel, sizes, seed + number, kind, looked_at)
-            yield Case(sizes, kind, given, judge(kernel, given, sizes, at), bool(at))
+            yield Case(sizes, kind, given, judge(kernel, given, sizes, at, flushes), bool(at))
 
 
 def judge(
     kernel: Kernel, given: Arrays, sizes: Mapping[str, int], at: Mapping[str, np.ndarray],
-    seed: int = 0,
+    flushes: bool = False, seed: int = 0,
 ) -> Judge:  # fmt: skip
     """What the outputs must hold, at sampled positions of some axes."""
     looked = _looked(kernel, given, sizes, at)
     right = expected(kernel, given, sizes, at)
     hostile = not all(_finite(array) for array in given.values())
     others = (_unbounded(kernel), _skipping(kernel)) if hostile else (kernel, kernel)
-    ways = [expected(other, given, sizes, at, Rounding(seed + number, sign))
-            for number in range(WAYS) for other, sign in zip(others, (1, -1))]  # fmt: skip
+    ways = [expected(other, given, sizes, at, Rounding(seed + number, sign, flushes=zeros))
+            for number in range(WAYS) for other, sign in zip(others, (1, -1))
+            for zeros in {False, flushes}]  # fmt: skip
     made = judged(looked, right, ways, {name: _units(kernel, name) for name in looked})
     if not said_elsewhere(kernel):
         return made
@@ -181,8 +183,9 @@ def expected(
     at: Mapping[str, np.ndarray] | None = None, rounding: Rounding | None = None,
 ) -> Arrays:  # fmt: skip
     """What the kernel's outputs must hold, by its meaning."""
+    read = given if rounding is None else {name: rounding.read(a) for name, a in given.items()}
     copies = {name: array.copy() if name in kernel.outputs else array
-              for name, array in given.items()}  # fmt: skip
+              for name, array in read.items()}  # fmt: skip
     with np.errstate(all="ignore"):
         evaluate(kernel, copies, sizes, at, rounding)
     return {name: copies[name] for name in kernel.outputs}

@@ -25,15 +25,26 @@ class Rounding:
 
     A sum whose parts might overflow is NaN in one and infinite in the other, for an odd seed as it
     is; a product that another factor first would keep finite does not overflow in the second.
-    skips: products with zero are zero, as where masked elements are never looked at.
+    skips: products with zero are zero, as where masked elements are never looked at. flushes:
+    subnormal numbers are zeros.
     """
 
-    def __init__(self, seed: int, sign: int, skips: bool = False) -> None:
+    def __init__(self, seed: int, sign: int, skips: bool = False, flushes: bool = False) -> None:
         self._rng, self._sign, self._skips = np.random.default_rng(seed), sign, skips
+        self._flushes = flushes
         self._wild = sign > 0 or seed % 2 == 0
+
+    def read(self, array: Array) -> Array:
+        """What a program finds in memory, or computes. Numbers of 16 bits are computed in 32."""
+        if not self._flushes or array.dtype.kind in "iub":
+            return array
+        least = np.finfo(np.float64 if array.dtype.itemsize > 4 else np.float32).tiny
+        with np.errstate(all="ignore"):
+            return np.where(np.abs(array) < least, array * array.dtype.type(0), array)
 
     def applied(self, op: str, dtype: DType, args: list[Array]) -> Array:
         """The result of an operation, some units in the last place off unless it is exact."""
+        args = [self.read(a) for a in args]
         wide = EXTENDED if dtype is f64 else f64
         args = [a if a.dtype.kind in "iub" else a.astype(wide.numpy) for a in args]
         exact = compute(op, wide, *args)
@@ -43,12 +54,12 @@ class Rounding:
             rounded = exact.astype(dtype.numpy)
             inexact = np.isfinite(exact) & (rounded.astype(wide.numpy) != exact)
             if not inexact.any():
-                return np.asarray(rounded)
+                return self.read(np.asarray(rounded))
             info: Any = ml_dtypes.finfo(dtype.numpy)
             least = float(info.tiny) * (1.0 if dtype.bytes > 2 else float(info.eps))
             error = UNITS * (float(info.eps) * np.abs(exact) + least)
             moved = self._bounded(exact + self._signs(exact.shape) * error, info)
-            return np.where(inexact, moved.astype(dtype.numpy), rounded)
+            return self.read(np.where(inexact, moved.astype(dtype.numpy), rounded))
 
     def reduced(self, dtype: DType, total: Array, squares: Array, count: int) -> Array:
         """The sum or product of `count` terms, off as another order may be: the roundings of the

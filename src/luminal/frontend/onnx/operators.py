@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from ...errors import WeightsError
 from . import reading
 
 
@@ -145,6 +146,10 @@ class Reader:
         inputs = tuple(i.name for i in graph.input)
         outputs = tuple(o.name for o in graph.output)
         operators = tuple(self._nodes(graph.node, versions, given))
+        _check_names(inputs, "is two inputs")
+        _check_names(outputs, "is two outputs")
+        made = (name for operator in operators for name in operator.outputs if name)
+        _check_names([*{*inputs, *constants}, *made], "is made twice")
         return Body(operators, inputs, outputs, constants, graph)
 
     def function(self, function: onnx.FunctionProto, call: Mapping[str, Any]) -> Body:
@@ -202,6 +207,15 @@ class Reader:
             read = reading.dense if sparse else reading.array_of
             self._arrays[id(held)] = held, read(held, self.folder)
         return self._arrays[id(held)][1]
+
+
+def _check_names(names: Iterable[str], what: str) -> None:
+    """Raises WeightsError where a name stands for several values."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise WeightsError(f"damaged model: {name!r} {what}")
+        seen.add(name)
 
 
 _LISTS = (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS)

@@ -38,7 +38,7 @@ class Stage:
 
     fixed: values for which it was made. loose: which of their elements are sizes of the program.
     takes: its inputs, with their shapes. gives: its results. still: made for just these sizes;
-    why: what could not be recorded for others.
+    why: what could not be recorded for others. own: constants of the model that no input replaced.
     """
 
     graph: Graph
@@ -52,11 +52,14 @@ class Stage:
     still: bool
     why: str = ""
     program: Executable | None = None
+    own: frozenset[str] = frozenset()
     told: tuple[str, ...] = ()  # sizes that the program knows
     next: Place | None = None
 
     def fits(self, store: Store, bound: Mapping[str, int]) -> bool:
         """It was made for such values, shapes and element types."""
+        if not self.own.isdisjoint(store):
+            return False
         for name, value in self.fixed.items():
             if not equal(value, store.get(name), self.loose.get(name)):
                 return False
@@ -229,7 +232,8 @@ class Runner:
         _mark(gives)
         loose = {name: mask for name, mask in given.loose.items() if name in fixed}
         stage = Stage(recorder.graph, fixed, loose, given.inputs, shapes, gives, recorder.hosts,
-                      recorder.rest, recorder.still, why)  # fmt: skip
+                      recorder.rest, recorder.still, why,
+                      own=frozenset(place.constants.keys() - recorder.store.keys()))  # fmt: skip
         late = needed - gives.keys() - recorder.store.keys()
         if recorder.rest:
             stage.next = Place(recorder.rest, recorder.constants, [*place.outputs])

@@ -121,7 +121,10 @@ def _noise(kind: str, signal: float, sigma: float) -> tuple[float, float]:
 
 
 def _whole(noise: Noise, steps: int) -> np.ndarray:
-    return noise.spaced(steps).round().astype(int)
+    times = noise.spaced(steps).round().astype(int)
+    if times.max() >= len(noise.alphas):
+        raise InputError(f"{steps} steps: with a steps_offset of {noise.offset} there are fewer")
+    return times
 
 
 def _made(times: np.ndarray, rows: list[Row], start: float, signal: np.ndarray,
@@ -344,4 +347,8 @@ def schedule(
         raise InputError(f"{steps} steps: there are as many as the net was trained with, or fewer")
     if own != sampler:  # another sampler's config says nothing of clipping: latents are not clipped
         given = Fields({**given.values, "clip_sample": False}, given.where)
-    return SAMPLERS[sampler](given, steps, begin, **(flowing if sampler == "flow" else {}))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        made = SAMPLERS[sampler](given, steps, begin, **(flowing if sampler == "flow" else {}))
+    if not np.isfinite(made.table).all():
+        raise InputError(f"{steps} steps: between some of these there is no noise to take away")
+    return made

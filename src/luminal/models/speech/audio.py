@@ -15,7 +15,9 @@ RATE = 16000  # samples in a second, for which all models here are made
 MOST_SECONDS = 4 * 3600
 BLOCK = 1 << 20  # frames read at once
 UNKNOWN_SIZES = (0, 0x7FFFFFFF, 0xFFFFFFFF)  # what a writer that cannot seek leaves in a header
-DATA_CHUNK = re.compile(r"^data : (\d+) \(should be (\d+)\)$", re.MULTILINE)
+DATA_CHUNK = re.compile(  # as libsndfile tells of WAV, AIFF and AU files
+    r"^ *(?:data|SSND|Data Size) *: (\d+) \(should be (\d+)\)$", re.MULTILINE
+)
 
 
 def read_audio(
