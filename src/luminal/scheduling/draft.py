@@ -39,14 +39,17 @@ class Draft:
 
     def finish(self) -> tuple[Kernel, Schedule]:
         """The kernel with its values' axes in memory order, and the schedule."""
+        made, schedule = self.so_far()
+        return made, replace(schedule, stages=self.stages or self._stages())
+
+    def so_far(self) -> tuple[Kernel, Schedule]:
+        """The same, while nothing is copied ahead."""
         values = tuple(
             replace(v, axes=self.axes.get(v.name, v.axes), domain=self._domain(v))
             for v in self.facts.values
         )
-        schedule = Schedule(
-            self.paths, self.layouts, self.homes, self.tails, max(16, self.target.registers + 8),
-            stages=self.stages or self._stages(),
-        )
+        most = max(16, self.target.registers + 8)
+        schedule = Schedule(self.paths, self.layouts, self.homes, self.tails, most)
         return replace(self.facts.kernel, values=values), schedule
 
     def _domain(self, v: Value) -> dict[str, tuple[Index | None, Index | None]]:
