@@ -12,7 +12,6 @@ from ..kernel.kernel import Kernel, Value
 from ..kernel.schedule import Layout, Path, Schedule
 from . import instructions
 from .facts import Facts, weight
-from .instructions import stages
 from .outline import Outline
 from .paths import LEAST_LANES, Room, fitted, in_blocks, inner, narrowed
 from .solver import STORED_APART, Solver
@@ -58,14 +57,11 @@ class Draft:
 
     def _stages(self) -> int:
         """How many turns of a staged product's loop have tiles: as many as there is room for."""
-        tile, group = self.found.tile, self.found.group
-        if not (tile and tile.pair and tile.pair[0].staged):
+        tile = self.found.tile
+        if not (tile and tile.pair and tile.turns):
             return 0
-        accesses = {x.name: x for v in group for x in self.facts.accesses(v)}.values()
-        wide = {**tile.sizes, tile.pair[1]: tile.pair[0].collapse}
-        size = sum(x.dtype.bytes * prod(wide.get(a, 1) for a in x.axes) for x in accesses)
-        most, fewest = stages(self.target, tile.pair[0], size), tile.pair[0].stages
-        return self.facts.decisions.number("stages", most, range(fewest, most + 1))
+        options = range(tile.pair[0].stages, tile.turns + 1)
+        return self.facts.decisions.number("stages", tile.turns, options)
 
     # ---- one value
 
