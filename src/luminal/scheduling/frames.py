@@ -5,6 +5,7 @@ tile    one reduction with reuse rules: blocks of its register tile, everything 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import combinations
 from math import lcm, prod
 
@@ -114,7 +115,7 @@ def _blocks(draft: Draft, tile: Tile, rows: list[str], written: list[str]) -> di
         wanted = min(max(least[a], round_up(BLOCK, unit)), max(least[a], _cache_block(draft, a, t)))
         parts = -(-size[a] // wanted)
         blocks[a] = max(least[a], round_up(-(-size[a] // parts), unit))  # equal blocks
-    while rows and _units(draft, blocks) < UNITS * draft.target.threads:
+    while rows and _units(draft, blocks, found.common) < UNITS * draft.target.threads:
         a = max(rows, key=lambda s: blocks[s] / least[s])
         if blocks[a] <= least[a]:
             break
@@ -132,7 +133,7 @@ def _shared_out(draft: Draft, axis: str, blocks: dict[str, int], unit: int) -> i
     size, threads = draft.size[axis], draft.target.threads
 
     def idle(block: int) -> float:
-        others = _units(draft, {**blocks, axis: size})
+        others = _units(draft, {**blocks, axis: size}, draft.found.common)
         if -(-size // block) * others > MANY * threads:
             return 1.0
         busy = [0] * threads
@@ -202,7 +203,7 @@ def _lacked(
     """Axes inside of a unit, since some values lack them, that are shared out after all: a crew
     would stand idle for a tenth of the time."""
     threads = draft.target.threads if draft.target.group == 1 else 1
-    units = prod(-(-draft.size[a] // blocks.get(a, 1)) for a in order)
+    units = _units(draft, blocks, order)
     idle = -(-units // threads) * threads > IDLE * units
     return [a for a in rows if idle and a not in order and a not in written]
 
@@ -215,7 +216,7 @@ def _lanes_inside(
     found, lane = draft.found, tile.lane
     rest = [v for v in found.values if v not in found.group and not _shares(draft, v, tile)]
     lacking = any(found.matters(v) for v in rest) and all(lane not in v.axes for v in rest)
-    units = prod(-(-draft.size[a] // blocks.get(a, 1)) for a in order[:-1])
+    units = _units(draft, blocks, order[:-1])
     fixed = draft.target.group > 1 or tile.reduced or tile.matrices
     return order[-1:] == [lane] and lacking and not fixed and units >= UNITS * draft.target.threads
 
@@ -230,8 +231,9 @@ def _decide_order(draft: Draft, order: list[str]) -> list[str]:
     return str(draft.facts.decisions.of("order", " ".join(order), options)).split()
 
 
-def _units(draft: Draft, blocks: dict[str, int]) -> int:
-    return prod(-(-draft.size[a] // blocks.get(a, 1)) for a in draft.found.common)
+def _units(draft: Draft, blocks: dict[str, int], axes: Iterable[str]) -> int:
+    """Of work, where these axes are shared out in blocks."""
+    return prod(-(-draft.size[a] // blocks.get(a, 1)) for a in axes)
 
 
 def _least_block(draft: Draft, axis: str, step: int) -> int:
