@@ -265,6 +265,13 @@ class Kernel:
     def value(self, name: str) -> Value:
         return next(v for v in self.values if v.name == name)
 
+    def axes_of(self, expression: Expression) -> frozenset[str]:
+        """The axes over which an expression varies."""
+        found: set[str] = set()
+        for e in walk(expression):
+            found.update(self.value(e.value).axes if isinstance(e, Read) else names_of(indices(e)))
+        return frozenset(found & self.axes.keys())
+
     def needed(self, names: Collection[str], without: Collection[Value] = ()) -> list[Value]:
         """The values of these names and all that they read, in order; nothing through others."""
         found, values = set(names), [v for v in self.values if v not in without]
@@ -285,9 +292,9 @@ class Kernel:
         """Buffers that are written."""
         return tuple(dict.fromkeys(v.store.buffer for v in self.values if v.store))
 
-    def space(self) -> Space:
-        """What is known about axes and sizes."""
-        return Space(self.sizes, self.axes, self.hints)
+    def space(self, walked: Mapping[str, Index] = {}) -> Space:
+        """What is known about axes and sizes. walked: axes that go farther, to the end of tiles."""
+        return Space(self.sizes, {**self.axes, **walked}, self.hints)
 
 
 def verify_scopes(kernel: Kernel) -> None:

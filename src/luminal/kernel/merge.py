@@ -25,8 +25,6 @@ from .kernel import (
     Rewriter,
     Store,
     Value,
-    indices,
-    walk,
 )
 
 A = TypeVar("A", Load, Store)
@@ -280,13 +278,7 @@ def images_as_rows(kernel: Kernel) -> Kernel:
 
 def _of_one_factor(kernel: Kernel, a: str, b: str) -> bool:
     products = [v for v in kernel.values if v.factors]
-    named = [[{a, b} & _varies(kernel, side) for side in v.factors] for v in products]
+    named = [[{a, b} & kernel.axes_of(side) for side in v.factors] for v in products]
     apart = all(sorted(map(len, sides)) == [0, 2] for sides in named)
     kept = all({a, b} <= {*v.axes} for v in products)
     return bool(products) and apart and kept and kernel.axes[b].is_constant
-
-
-def _varies(kernel: Kernel, side: Expression) -> set[str]:
-    read = (kernel.value(e.value).axes for e in walk(side) if isinstance(e, Read))
-    named = (index.names() for e in walk(side) for index in indices(e))
-    return set().union(*read, *named)

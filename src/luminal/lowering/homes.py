@@ -16,8 +16,9 @@ from ..graph.index import Index
 from ..kernel.kernel import Kernel, Store, Value
 from ..kernel.layout import Storage
 from ..kernel.schedule import Schedule
+from .legal import lent
 from .place import Place
-from .tree import Node, Tree, shared_depth
+from .tree import Node, Tree, build, shared_depth
 
 LARGEST_TILE = 1 << 28  # bytes of workspace that one value may take
 
@@ -40,20 +41,36 @@ class Home:
         self.base = tuple(place.scalar(a) for a in axes)
 
 
+def tile_bytes(kernel: Kernel, schedule: Schedule) -> dict[str, float]:
+    """What the tile of each value takes, infinitely much where nothing bounds it; those without a
+    tile take nothing."""
+    homes, found = Homes(kernel, schedule, build(kernel, schedule)), dict[str, float]()
+    for value in homes.tree.values:
+        try:
+            storage = None if value.store else homes.home(value).storage
+            found[value.name] = storage.size.constant * value.dtype.bytes if storage else 0
+        except Illegal:
+            found[value.name] = math.inf
+    return found
+
+
 class Homes:
-    """The homes of all values that are not stored themselves."""
+    """The homes of all values that are not stored themselves, once they are settled."""
 
     def __init__(self, kernel: Kernel, schedule: Schedule, tree: Tree) -> None:
         self.kernel, self.schedule, self.tree = kernel, schedule, tree
         self.space = kernel.space()
         self.by_name: dict[str, Home] = {}
-        for value in tree.values:
-            if value.store is None:
-                home = self._home(value)
-                self.by_name[value.name] = home
-                tree.node(value.name, home.depth).homes.append(value.name)
 
-    def _home(self, value: Value) -> Home:
+    def settle(self) -> None:
+        """Raises Illegal for a tile that is too large or not bounded."""
+        for value in self.tree.values:
+            if value.store is None:
+                home = self.by_name[value.name] = self.home(value)
+                self.tree.node(value.name, home.depth).homes.append(value.name)
+
+    def home(self, value: Value) -> Home:
+        """Where a value lives that is not stored itself. Raises Illegal."""
         path = self.tree.paths[value.name]
         readers = [self.tree.paths[v.name] for v in self.tree.readers(value.name)]
         depth = min([shared_depth(path, p) for p in readers] + [len(path)])
@@ -78,15 +95,10 @@ class Homes:
     def _lent(self, value: Value) -> Store:
         """The store of the output buffer's own value."""
         buffer = self.schedule.homes[value.name]
-        stores = [v.store for v in self.tree.values if v.store and v.store.buffer == buffer]
-        if value.reduction is not None or len(stores) != 1 or stores[0] is None:
-            raise Illegal(f"{value.name} cannot live in the buffer {buffer}")
-        store = stores[0]
-        if store.slots or store.mode != "set":
-            raise Illegal(f"{value.name} cannot live in {buffer}: not all of it is written")
-        if self.kernel.buffer(buffer).dtype is not value.dtype:
-            raise Illegal(f"{value.name} and the buffer {buffer} differ in dtype")
-        return store
+        for problem in lent(self.kernel, self.tree.values, value.name, buffer):
+            raise Illegal(problem)
+        stores = (v.store for v in self.tree.values if v.store)
+        return next(store for store in stores if store.buffer == buffer)
 
     def _in_registers(
         self, value: Value, path: list[Node], readers: list[list[Node]], depth: int

@@ -7,7 +7,8 @@ The variables of an index are loop counters, run-time sizes, lanes ("~axis.size"
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, reduce
+from itertools import chain
 
 from ..errors import Illegal
 from ..graph.dtype import DType, boolean, i32, i64
@@ -101,16 +102,17 @@ class Indexing:
         return found
 
     def _sum(self, index: Index, order: Lanes) -> Val:
-        total: Val | None = None
-        for monomial, coefficient in sorted(index.terms, key=lambda t: self.depth(t[0])):
-            term: Val | None = None if coefficient == 1 and monomial else integer(coefficient)
-            for atom in monomial:
-                factor = self._atom(atom, order)
-                term = factor if term is None else self.apply("mul", [factor, term], i64, order)
-            assert term is not None
-            total = term if total is None else self.apply("add", [total, term], i64, order)
-        assert total is not None
-        return total
+        terms = sorted(index.terms, key=lambda term: self.depth(term[0]))
+        return self._joined("add", (self._product(*term, order) for term in terms), i64, order)
+
+    def _product(self, monomial: Monomial, coefficient: int, order: Lanes) -> Val:
+        number = [] if coefficient == 1 and monomial else [integer(coefficient)]
+        factors = chain(number, (self._atom(atom, order) for atom in monomial))
+        return reduce(lambda a, b: self.apply("mul", [b, a], i64, order), factors)
+
+    def _joined(self, op: str, vals: Iterable[Val], dtype: DType, order: Lanes) -> Val:
+        """At least one value, joined by an operation from the first on."""
+        return reduce(lambda a, b: self.apply(op, [a, b], dtype, order), vals)
 
     def _atom(self, atom: Atom, order: Lanes) -> Val:
         if isinstance(atom, str):
@@ -227,12 +229,8 @@ class Indexing:
         reach = sum(abs(stride) * (size - 1) for _, size, stride in steps)
         dtype = i32 if reach < SMALL else i64  # narrow lanes: twice as many in a vector
         start = self.small(base + 1) if dtype is i32 else self.scalar(base + 1)
-        total: Val | None = None
-        for axis, size, stride in steps:
-            lane = self._iota((axis, size), -stride, dtype)
-            total = lane if total is None else self.apply("add", [total, lane], dtype, order)
-        assert total is not None
-        return self.apply("less", [total, start], boolean, order)
+        lanes = (self._iota((axis, size), -stride, dtype) for axis, size, stride in steps)
+        return self.apply("less", [self._joined("add", lanes, dtype, order), start], boolean, order)
 
     def small(self, index: Index) -> Val:
         """The index as i32; one that does not fit keeps its sign and is large."""
@@ -246,10 +244,8 @@ class Indexing:
 
     def all_of(self, masks: Iterable[Val], order: Lanes) -> Val | None:
         """The conjunction of conditions; None where there are none."""
-        total: Val | None = None
-        for mask in masks:
-            total = mask if total is None else self.apply("and", [total, mask], boolean, order)
-        return total
+        every = [*masks]
+        return self._joined("and", every, boolean, order) if every else None
 
     def negation(self, mask: Val) -> Val:
         one = literal(1, boolean, mask.lanes)

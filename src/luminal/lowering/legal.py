@@ -6,7 +6,7 @@ make programs that run and are wrong (a softmax does not even see a maximum that
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from ..errors import Illegal
@@ -245,7 +245,7 @@ def _memory(kernel: Kernel, schedule: Schedule, tree: Tree) -> Iterator[str]:
                 if not all(_apart(space, i, j) for _, i in before[name] for _, j in after[name]):
                     yield f"{first.name} and {second.name} meet in the buffer {name}"
     for name, buffer in schedule.homes.items():
-        yield from _lent(kernel, tree, name, buffer)
+        yield from lent(kernel, tree.values, name, buffer)
         for other in [n for n, b in schedule.homes.items() if b == buffer and n != name]:
             yield from _crowded(tree, other, name)
 
@@ -289,18 +289,22 @@ def _crowded(tree: Tree, first: str, second: str) -> Iterator[str]:
         yield f"{second} is written over {first}, which is read later"
 
 
-def _lent(kernel: Kernel, tree: Tree, name: str, buffer: str) -> Iterator[str]:
-    """A value may live in an output buffer until that buffer's own value is written over it."""
-    value = next((v for v in tree.values if v.name == name), None)
-    owner = next((v for v in tree.values if v.store and v.store.buffer == buffer), None)
-    if value is None or owner is None or value.store is not None:
+def lent(kernel: Kernel, values: Sequence[Value], name: str, buffer: str) -> Iterator[str]:
+    """A value may live in an output buffer until its own value is written over it. values: those
+    that are walked, in order."""
+    order = {v.name: n for n, v in enumerate(values)}
+    value = next((v for v in values if v.name == name), None)
+    owners = [v for v in values if v.store and v.store.buffer == buffer]
+    if value is None or value.store or value.reduction or len(owners) != 1:
         yield f"{name} cannot live in the buffer {buffer}"
         return
-    if set(value.axes) != set(owner.axes):
-        yield f"{name} and {owner.name} in {buffer} have different axes"
-    order = [v.name for v in tree.values]
-    late = [v.name for v in tree.readers(name) if order.index(v.name) > order.index(owner.name)]
+    (owner,) = owners
+    if set(value.axes) != set(owner.axes) or kernel.buffer(buffer).dtype is not value.dtype:
+        yield f"{name} and {owner.name} in {buffer} have different axes or dtypes"
+    if owner.store and (owner.store.slots or owner.store.mode != "set"):
+        yield f"{name} cannot live in {buffer}: not all of it is written"
+    late = [v.name for v in values if name in v.reads() and order[v.name] > order[owner.name]]
     if late:
         yield f"{late[0]} reads {name} after {owner.name} is written over it"
-    if any(e.buffer == buffer for v in tree.values for e in v.loads):
+    if any(e.buffer == buffer for v in values for e in v.loads):
         yield f"the buffer {buffer} of {name} is read as well"

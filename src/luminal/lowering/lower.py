@@ -51,6 +51,7 @@ def lower(kernel: Kernel, schedule: Schedule, target: Target) -> Program:
         return Program(kernel.name, kernel.buffers, sizes, called)
     tree = build(kernel, schedule)
     homes = Homes(kernel, schedule, tree)
+    homes.settle()
     tiles = _tiles(tree, homes)
     indexing.build.written |= {*kernel.outputs, *tiles}
     memories = _buffers(kernel, schedule) | tiles

@@ -260,8 +260,6 @@ class _Search:
         self, choice: list[int], stored: frozenset[int]
     ) -> tuple[list[int], frozenset[int]]:
         """Drop bits of values that no kernel stores in the end: they would only hide moves."""
-        if self.price(choice, stored) == INFINITE:
-            return choice, stored
         pieces, cost = self.planner.form(choice, stored)
         used = frozenset(r for piece in pieces for r in piece.roots) & stored
         return (choice, used) if self.price(choice, used) <= cost else (choice, stored)

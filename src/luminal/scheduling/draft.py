@@ -12,7 +12,6 @@ from ..kernel.kernel import Kernel, Value
 from ..kernel.schedule import Layout, Path, Schedule
 from . import instructions
 from .facts import Facts, weight
-from .instructions import stages
 from .outline import Outline
 from .paths import LEAST_LANES, Room, fitted, in_blocks, inner, narrowed
 from .solver import STORED_APART, Solver
@@ -39,14 +38,17 @@ class Draft:
 
     def finish(self) -> tuple[Kernel, Schedule]:
         """The kernel with its values' axes in memory order, and the schedule."""
+        made, schedule = self.so_far()
+        return made, replace(schedule, stages=self.stages or self._stages())
+
+    def so_far(self) -> tuple[Kernel, Schedule]:
+        """The same, while nothing is copied ahead."""
         values = tuple(
             replace(v, axes=self.axes.get(v.name, v.axes), domain=self._domain(v))
             for v in self.facts.values
         )
-        schedule = Schedule(
-            self.paths, self.layouts, self.homes, self.tails, max(16, self.target.registers + 8),
-            stages=self.stages or self._stages(),
-        )
+        most = max(16, self.target.registers + 8)
+        schedule = Schedule(self.paths, self.layouts, self.homes, self.tails, most)
         return replace(self.facts.kernel, values=values), schedule
 
     def _domain(self, v: Value) -> dict[str, tuple[Index | None, Index | None]]:
@@ -55,14 +57,11 @@ class Draft:
 
     def _stages(self) -> int:
         """How many turns of a staged product's loop have tiles: as many as there is room for."""
-        tile, group = self.found.tile, self.found.group
-        if not (tile and tile.pair and tile.pair[0].staged):
+        tile = self.found.tile
+        if not (tile and tile.pair and tile.turns):
             return 0
-        accesses = {x.name: x for v in group for x in self.facts.accesses(v)}.values()
-        wide = {**tile.sizes, tile.pair[1]: tile.pair[0].collapse}
-        size = sum(x.dtype.bytes * prod(wide.get(a, 1) for a in x.axes) for x in accesses)
-        most, fewest = stages(self.target, tile.pair[0], size), tile.pair[0].stages
-        return self.facts.decisions.number("stages", most, range(fewest, most + 1))
+        options = range(tile.pair[0].stages, tile.turns + 1)
+        return self.facts.decisions.number("stages", tile.turns, options)
 
     # ---- one value
 

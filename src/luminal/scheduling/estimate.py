@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import pairwise, product, takewhile
+from itertools import pairwise, product
 from math import hypot, prod
 
 from ..graph.dtype import DType
@@ -72,27 +72,6 @@ def _of_threads(draft: Draft, v: Value, cycles: float) -> float:
     loads = any(x.load for x in draft.facts.accesses(v))
     groups = max(target.threads, units * threads // target.group)
     return max(cycles * max(1.0, idle) / used, turns * WAIT * groups * loads)
-
-
-def kept_bytes(draft: Draft) -> int:
-    """Of values that those who read them find in tiles: they share only some of their loops."""
-    return sum(
-        v.dtype.bytes * max((_between(draft, v, u) for u in draft.facts.readers(v.name)), default=0)
-        for v in draft.found.values if not v.store
-    )  # fmt: skip
-
-
-def _between(draft: Draft, v: Value, reader: Value) -> int:
-    """Elements of a value inside of the loops that it shares with a reader; in registers none."""
-    summed = set(v.over) - set(v.axes)  # loops carry what is summed up
-    mine, its = ([x for x in draft.paths.get(u.name, ()) if not x.constant and x.axis not in gone]
-                 for u, gone in ((v, summed), (reader, set[str]())))  # fmt: skip
-    same = list(takewhile(lambda pair: pair[0] == pair[1], zip(mine, its)))
-    sums = {a for u in draft.found.values if u.reduction and v.name in u.reads() for a in u.over}
-    if not (reader.reduction or draft.found.streams):  # what is summed up first is walked before
-        same = list(takewhile(lambda pair: pair[0].axis not in sums, same))
-    within = {**draft.size, **{loop.axis: loop.step for loop, _ in same}}
-    return prod(within[a] for a in v.axes) if len(same) < max(len(mine), len(its)) else 0
 
 
 def _windowed(draft: Draft, v: Value) -> float:

@@ -26,7 +26,6 @@ from ..kernel.kernel import (
     Store,
     Value,
     children,
-    indices,
     inlined,
     walk,
 )
@@ -153,17 +152,6 @@ class Facts:
 
     # ---- accesses
 
-    def axes_of(self, expression: Expression) -> frozenset[str]:
-        """The axes over which an expression varies."""
-        if isinstance(expression, Read):
-            return frozenset(self.by_name[expression.value].axes)
-        names: set[str] = set()
-        for child in children(expression):
-            names |= self.axes_of(child)
-        for index in indices(expression):
-            names |= index.names()
-        return frozenset(n for n in names if n in self.size)
-
     def accesses(self, value: Value) -> list[Access]:
         """All loads and reads of a value, each once."""
         found = self._accesses.get(value.name)
@@ -188,7 +176,7 @@ class Facts:
             return self._now(
                 Access(v.name, axes, strides, v.dtype, conditions, free=not strides)
             )
-        buffer, axes = self.buffers[e.buffer], self.axes_of(e)
+        buffer, axes = self.buffers[e.buffer], self.kernel.axes_of(e)
         axis = {Index.of(a) for a in axes}
         dims = all(i.is_constant or i in axis for i in e.index)
         named = dims and not conditions and not e.slots
@@ -243,7 +231,7 @@ class Facts:
     def _strides(self, e: Load | Store) -> dict[str, int]:
         strides: dict[str, float] = {}
         through: set[str] = set()  # axes that move it through a floor
-        slots = {name: self.axes_of(body) for name, body in e.slots}
+        slots = {name: self.kernel.axes_of(body) for name, body in e.slots}
         step = 1
         for index, extent in zip(e.index[::-1], self.buffers[e.buffer].shape[::-1]):
             for monomial, coefficient in index.terms:

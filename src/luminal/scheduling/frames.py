@@ -5,6 +5,7 @@ tile    one reduction with reuse rules: blocks of its register tile, everything 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from itertools import combinations
 from math import lcm, prod
@@ -55,8 +56,9 @@ def tile_frame(draft: Draft) -> None:
             ragged = draft.size[a] % step or not draft.facts.static[a]
             if tile.rows and a in tile.sizes and ragged and not tile.matrices:
                 draft.tails[a] = "units"
-    base, width = room, max(tile.size(tile.lane), room.within.get(tile.lane, 0))
-    deep = room.add(*_reduced_block(draft, tile, main, width))
+    base, width = room, room.within.get(tile.lane, 0)
+    together = width > tile.size(tile.lane) and _copies_panels(draft, tile)
+    deep = room.add(*_reduced_block(draft, tile, main, width if together else 0))
     own: list[Loop] = []
     for a in written:
         if draft.size[a] > tile.size(a) and room.within.get(a, draft.size[a]) > tile.size(a):
@@ -66,13 +68,14 @@ def tile_frame(draft: Draft) -> None:
         draft.tails |= {a: "guard" for a, n in tile.sizes.items()
                         if draft.size[a] % blocks.get(a, n) or draft.size[a] % n
                         or not draft.facts.static[a]}  # fmt: skip
-    if tile.lane in room.within and width > tile.size(tile.lane):  # panel by panel for a few rows
+    if together:  # panel by panel for a few rows
         own += [Loop(a, tile.size(a)) for a in rows]
     behind = _behind(draft, base.add(*own), tile)
     for v in found.values:
         made = deep if v.name in draft.operands and main.over[-1] in v.axes else base
         _place(draft, v, made, behind, deep.add(*own), tile)
-    _lay_panels(draft, tile, base)
+    if together:
+        _lay_panels(draft, tile)
 
 
 def _place(draft: Draft, v: Value, base: Room, behind: Room, block: Room, tile: Tile) -> None:
@@ -91,15 +94,14 @@ def _place(draft: Draft, v: Value, base: Room, behind: Room, block: Room, tile: 
         draft.own(v, base)
 
 
-def _lay_panels(draft: Draft, tile: Tile, base: Room) -> None:
+def _lay_panels(draft: Draft, tile: Tile) -> None:
     """What is copied for several panels lies panel by panel."""
-    if base.within.get(tile.lane, 0) > tile.size(tile.lane):
-        for v in draft.found.values:
-            axes = draft.axes.get(v.name, v.axes)
-            if v.name in draft.operands and axes[-1:] == (tile.lane,):
-                last = len(axes) - 1
-                kept = [(d, 1) for d in range(last)]
-                draft.layouts[v.name] = ((last, tile.size(tile.lane)), *kept, (last, 1))
+    for v in draft.found.values:
+        axes = draft.axes.get(v.name, v.axes)
+        if v.name in draft.operands and axes[-1:] == (tile.lane,):
+            last = len(axes) - 1
+            kept = [(d, 1) for d in range(last)]
+            draft.layouts[v.name] = ((last, tile.size(tile.lane)), *kept, (last, 1))
 
 
 def _shares(draft: Draft, v: Value, tile: Tile) -> bool:
@@ -133,7 +135,7 @@ def _blocks(draft: Draft, tile: Tile, rows: list[str], written: list[str]) -> di
         unit = _unit(draft, tile, a)
         wanted = min(max(least[a], round_up(BLOCK, unit)), max(least[a], _cache_block(draft, a, t)))
         blocks[a] = max(least[a], _equal_block(size[a], unit, wanted))
-    while rows and _units(draft, blocks) < UNITS * draft.target.threads:
+    while rows and _units(draft, blocks, found.common) < UNITS * draft.target.threads:
         a = max(rows, key=lambda s: blocks[s] / least[s])
         if blocks[a] <= least[a]:
             break
@@ -174,7 +176,7 @@ def _idle(draft: Draft, axis: str, blocks: dict[str, int], block: int) -> float:
     """Time that a crew takes for units with such a block of an axis, over what it would take if
     all were always busy."""
     size, threads = draft.size[axis], draft.target.threads
-    others = _units(draft, {**blocks, axis: size})
+    others = _units(draft, {**blocks, axis: size}, draft.found.common)
     if -(-size // block) * others > MANY * threads:
         return 1.0
     busy = [0] * threads
@@ -183,14 +185,20 @@ def _idle(draft: Draft, axis: str, blocks: dict[str, int], block: int) -> float:
     return max(busy) * threads / (size * others)
 
 
+def _copies_panels(draft: Draft, tile: Tile) -> bool:
+    """A unit copies what its lanes read: plain vectors, on a CPU."""
+    plain = not (tile.reduced or tile.pair or tile.rows or tile.across)
+    copied = (v for v in draft.found.values if v.name in draft.operands and tile.lane in v.axes)
+    return draft.target.group == 1 and plain and any(copied)
+
+
 def _panels_together(draft: Draft, tile: Tile, blocks: dict[str, int]) -> int:
     """The block of the lane axis: several panels that a unit copies, for a few rows each, where the
     rows come from beyond the second cache for each block, and it holds the panels."""
     found, target, (main, _) = draft.found, draft.target, draft.found.ruling
     lane, size, unit = tile.lane, draft.size[tile.lane], blocks[tile.lane]
-    plain = target.group == 1 and not (tile.reduced or tile.pair or tile.rows or tile.across)
-    copied = any(v.name in draft.operands and lane in v.axes for v in found.values)
-    if not (plain and copied) or unit != tile.size(lane) or not draft.facts.static[lane]:
+    fixed = unit == tile.size(lane) and draft.facts.static[lane]
+    if not (fixed and _copies_panels(draft, tile)):
         return unit
     swept = [x for x in draft.facts.accesses(main) if lane not in x.axes]
     if sum(draft.bytes(x.dtype, x.axes) for x in swept) <= target.l2 // 2:
@@ -270,7 +278,7 @@ def _lanes_inside(
     found, lane = draft.found, tile.lane
     rest = [v for v in found.values if v not in found.group and not _shares(draft, v, tile)]
     lacking = any(found.matters(v) for v in rest) and all(lane not in v.axes for v in rest)
-    units = prod(-(-draft.size[a] // blocks.get(a, 1)) for a in order[:-1])
+    units = _units(draft, blocks, order[:-1])
     fixed = draft.target.group > 1 or tile.reduced or tile.matrices
     return order[-1:] == [lane] and lacking and not fixed and units >= UNITS * draft.target.threads
 
@@ -285,8 +293,9 @@ def _decide_order(draft: Draft, order: list[str]) -> list[str]:
     return str(draft.facts.decisions.of("order", " ".join(order), options)).split()
 
 
-def _units(draft: Draft, blocks: dict[str, int]) -> int:
-    return prod(-(-draft.size[a] // blocks.get(a, 1)) for a in draft.found.common)
+def _units(draft: Draft, blocks: dict[str, int], axes: Iterable[str]) -> int:
+    """Of work, where these axes are shared out in blocks."""
+    return prod(-(-draft.size[a] // blocks.get(a, 1)) for a in axes)
 
 
 def _least_block(draft: Draft, axis: str, step: int) -> int:
@@ -330,10 +339,10 @@ def _written(draft: Draft, tile: Tile, main: Value) -> list[str]:
 
 
 def _reduced_block(draft: Draft, tile: Tile, main: Value, width: int) -> list[Loop]:
-    """A loop over blocks of the last reduced axis, if a panel, or those of a unit together, would
-    fill the second cache, or what is read beside it the first."""
+    """A loop over blocks of the last reduced axis, if a panel, or those of so many elements that a
+    unit takes together, would fill the second cache, or what is read beside it the first."""
     axis, size = main.over[-1], draft.size
-    panel = 4 * width * prod(size[a] for a in main.over)
+    panel = 4 * (width or tile.size(tile.lane)) * prod(size[a] for a in main.over)
     panel //= tile.pair[0].together or tile.pair[0].collapse if tile.pair else 1
     once = all(read_once(draft.facts, x, main) for x in draft.facts.accesses(main)
                if tile.lane in x.axes)  # fmt: skip

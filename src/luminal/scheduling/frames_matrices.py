@@ -129,7 +129,7 @@ def _staged(found: Outline, made: Matrices, unit: int) -> Matrices | None:
 
 def _made(found: Outline, v: Value) -> bool:
     """A factor is computed, in each block, of what is loaded."""
-    changing = (e for e in _narrow(found, v) if found.facts.axes_of(e) & {*found.streams})
+    changing = (e for e in _narrow(found, v) if found.facts.kernel.axes_of(e) & {*found.streams})
     return any(isinstance(e, Apply) and any(isinstance(x, Load) for x in walk(e)) for e in changing)
 
 
@@ -154,7 +154,7 @@ def kept_factors(found: Outline) -> dict[str, Value]:
     for v in _products(found) if made else []:
         assert made is not None
         for side, factor in zip("ab", _narrow(found, v)):
-            axes = found.facts.axes_of(factor)
+            axes = found.facts.kernel.axes_of(factor)
             if made.stream not in axes and not isinstance(factor, Read):
                 order = tuple(a for a in v.points if a in axes)
                 kept[v.name] = Value(f"{v.name}_{side}", order, factor, factor.dtype)

@@ -13,10 +13,10 @@ from ..kernel.kernel import Value
 from ..kernel.program import LINE
 from ..kernel.schedule import Loop
 from .draft import Draft
-from .estimate import kept_bytes
 from .facts import Access, round_up
 from .frames import UNITS, parallel
 from .frames_matrices import matrices, matrix_frame
+from .keep import kept_bytes
 from .outline import shared_out, stream_of
 from .paths import Room
 

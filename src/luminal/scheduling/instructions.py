@@ -4,7 +4,6 @@ matrices: which of them a sum of products can take, and along which axis."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from ..graph.index import Index, names_of
 from ..kernel.kernel import Apply, Expression, Load, Read, Value, walk
@@ -104,7 +103,7 @@ def taken(
     """What the instruction multiplies, for the factors in their order; row: for the one that has
     this axis, and then the other."""
     x, y = value.factors
-    sides = (y, x) if row and row not in facts.axes_of(x) else (x, y)
+    sides = (y, x) if row and row not in facts.kernel.axes_of(x) else (x, y)
     return operands(instruction, *sides, facts.by_name)
 
 
@@ -121,7 +120,7 @@ def either(
 def apart(facts: Facts, value: Value, row: str, column: str) -> bool:
     """Of the factors of a sum of products one has the first of these axes, the other the second,
     and neither both."""
-    sides = [facts.axes_of(arg) & {row, column} for arg in value.factors]
+    sides = [facts.kernel.axes_of(arg) & {row, column} for arg in value.factors]
     return row != column and sorted(map(sorted, sides)) == sorted([[row], [column]])
 
 
@@ -158,7 +157,7 @@ def _along(facts: Facts, value: Value, instruction: MatrixInstruction, axis: str
 
 def _together(facts: Facts, value: Value, side: Expression, axis: str) -> bool:
     if value.rescale and sum(isinstance(e, Apply) for e in walk(side)) > 1:
-        return axis in facts.axes_of(side)  # it is computed: a value, of our layout
+        return axis in facts.kernel.axes_of(side)  # it is computed: a value, of our layout
     found = (facts.access(e) for e in walk(side) if isinstance(e, (Load, Read)))
     return any(
         axis in x.axes and (x.stride(axis) == 1 or x.free or x.packable
@@ -176,9 +175,8 @@ def lies(facts: Facts, x: Access, found: Pair, row: str, size: int) -> bool:
     step = x.stride(row) * x.dtype.bytes
     if x.stride(axis) != 1 or step < LINE or size > facts.target.lines_apart(step):
         return False
-    axes = {**facts.kernel.axes, row: Index.of(round_up(facts.size[row], size))}
-    space, shape = replace(facts.kernel, axes=axes).space(), facts.buffers[e.buffer].shape
-    return facts.static[row] and all(map(space.inside, e.index, shape))
+    space = facts.kernel.space({row: Index.of(round_up(facts.size[row], size))})
+    return facts.static[row] and all(map(space.inside, e.index, facts.buffers[e.buffer].shape))
 
 
 def _in_rows(facts: Facts, e: Load, axis: str) -> bool:

@@ -52,7 +52,7 @@ def operations(facts: Facts, group: list[Value]) -> list[Work]:
             charge(1.0, Work(0.0, frozenset(v.points)))
         seen.update({e: None for e in walk(v.body) if isinstance(e, Apply) and e is not skipped})
     for e in seen:
-        axes = facts.axes_of(e)
+        axes = facts.kernel.axes_of(e)
         if e.op == "cast":
             given = [facts.buffers[x.buffer] for x in walk(e) if isinstance(x, Load)]
             fixed = bool(given) and all(b.constant for b in given)

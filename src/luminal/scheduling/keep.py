@@ -8,8 +8,8 @@ from math import prod
 
 from ..graph.index import Index
 from ..kernel.kernel import Value
-from ..kernel.schedule import Schedule
-from ..lowering.tree import Tree, build, shared_depth
+from ..lowering.homes import tile_bytes
+from ..lowering.legal import lent
 from .draft import Draft
 from .paths import Room
 
@@ -26,39 +26,29 @@ def keep_values(draft: Draft) -> None:
                 if draft.facts.decisions.of(f"lend {v.name}", "yes", ("yes", "no")) == "yes":
                     draft.homes[v.name] = out.store.buffer
     kept = [v for v in mapped if v.name not in draft.homes and not draft.facts.running(v)]
-    wide = [v for v in kept if _bytes(draft, v, {}) > draft.target.l3]
-    tree = build(draft.facts.kernel, Schedule(draft.paths)) if wide else None
+    most = draft.target.l3
+    wide = [v for v in kept if v.dtype.bytes * prod(map(draft.facts.most, v.axes)) > most]
+    taken = tile_bytes(*draft.so_far()) if wide else {}
     for v in wide:
-        if tree and _bytes(draft, v, _cut(tree, v)) > draft.target.l3:
+        if taken[v.name] > most:
             del draft.paths[v.name]
             draft.tiles.pop(v.name, None)  # nor does a layout of a constant suit it
 
 
-def _cut(tree: Tree, v: Value) -> dict[str, int]:
-    """The steps of the loops that a value shares with all its readers."""
-    path = tree.paths[v.name]
-    depth = min(shared_depth(path, tree.paths[u.name]) for u in tree.readers(v.name))
-    return {node.loop.axis: node.loop.step for node in path[:depth]}
-
-
-def _bytes(draft: Draft, v: Value, cut: dict[str, int]) -> float:
-    """Bytes of its tile where run-time sizes are as large as they may be."""
-    return v.dtype.bytes * prod(cut.get(a, draft.facts.most(a)) for a in v.axes)
+def kept_bytes(draft: Draft) -> float:
+    """Of values that those who read them find in tiles."""
+    return sum(tile_bytes(*draft.so_far()).values())
 
 
 def _lends(draft: Draft, out: Value, v: Value) -> bool:
-    """The reader writes each element where this value would lie, and nobody else touches it."""
-    store = out.store
+    """The reader, the last one, writes each element where this value would lie."""
+    store, kernel = out.store, draft.facts.kernel
     assert store is not None
-    buffer, lane = draft.facts.buffers[store.buffer], draft.facts.lane_of.get(v.name)
-    plain = store.mode == "set" and not store.slots
-    plain = plain and store.index == tuple(map(Index.of, out.axes)) and out.axes == v.axes
-    touched = [x.name for u in draft.found.values for x in draft.facts.accesses(u)]
-    touched += [u.store.buffer for u in draft.found.stored if u.store and u is not out]
-    last = draft.facts.readers(v.name)[-1] is out
+    lane, last = draft.facts.lane_of.get(v.name), draft.facts.readers(v.name)[-1]
+    plain = store.index == tuple(map(Index.of, out.axes)) and out.axes == v.axes and last is out
     stored = lane is None or draft.storable(out, lane)
-    free = buffer.name not in touched and buffer.name not in draft.homes.values()
-    return plain and stored and last and buffer.dtype is v.dtype and free
+    free = store.buffer not in draft.homes.values()
+    return plain and stored and free and not any(lent(kernel, kernel.values, v.name, store.buffer))
 
 
 def _large(draft: Draft, v: Value) -> bool:

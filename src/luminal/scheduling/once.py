@@ -118,8 +118,7 @@ def _apart(
 
 def _spelled(kernel: Kernel, value: Value, body: Expression) -> Made:
     """An element of its own for each point at which the operand varies."""
-    named = {name for e in walk(body) for index in indices(e) for name in index.names()}
-    axes = {a: kernel.axes[a] for a in value.points if a in named}
+    axes = {a: kernel.axes[a] for a in value.points if a in kernel.axes_of(body)}
     return axes, body, tuple(map(Index.of, axes)), _asked(kernel, body)
 
 
@@ -159,7 +158,7 @@ def _joined(
         return None
     axes = {a: kernel.axes.get(a) or Index.of(int(space.bounds(at[a])[1]) + 1) for a in order}
     if ends and places:
-        axis, beyond = [*places][-1], replace(kernel, axes={**kernel.axes, **ends}).space()
+        axis, beyond = [*places][-1], kernel.space(ends)
         size, axes[axis] = axes[axis], Index.of(int(beyond.bounds(at[axis])[1]) + 1)
         if size != axes[axis]:
             body = Guard((size - 1 - Index.of(axis),), body, Constant(0, body.dtype))

@@ -56,24 +56,17 @@ def in_memory(found: Outline) -> bool:
     """The operands of matrices lie somewhere as they are multiplied."""
     (_, tile), facts = found.ruling, found.facts
     assert tile.pair is not None
-    rows, size = tile.rows, tile.size(tile.rows)
-    for v in found.group:
-        taken = instructions.taken(facts, v, tile.pair[0], tile.rows)
-        if taken is None:
-            return False
-        for number, e in enumerate(taken):
-            if isinstance(e, Read):
-                whole = facts.by_name[e.value].reduction is None
-            elif isinstance(e, Load):
-                x = facts.access(e)
-                whole = x.packable or (
-                    not number and instructions.lies(facts, x, tile.pair, rows, size)
-                )
-            else:
-                whole = False
-            if not whole:
-                return False
-    return True
+    pair, rows = tile.pair, tile.rows
+
+    def lies(number: int, e: Expression) -> bool:
+        if isinstance(e, Read):
+            return facts.by_name[e.value].reduction is None
+        x = facts.access(e) if isinstance(e, Load) else None
+        first = x and not number and instructions.lies(facts, x, pair, rows, tile.size(rows))
+        return x is not None and (x.packable or bool(first))
+
+    sides = [instructions.taken(facts, v, pair[0], rows) for v in found.group]
+    return all(both and all(lies(n, e) for n, e in enumerate(both)) for both in sides)
 
 
 def _arguments(found: Outline, value: Value, tile: Tile, before: list[Value]) -> list[Value | None]:
@@ -102,7 +95,7 @@ def _widened(made: Value, arg: Expression) -> Expression:
 def _operand(found: Outline, name: str, arg: Expression, value: Value, tile: Tile) -> Value | None:
     """The argument as a value, if it is copied or computed for many tiles again and again."""
     facts = found.facts
-    axes = facts.axes_of(arg)
+    axes = facts.kernel.axes_of(arg)
     if not axes or isinstance(arg, Read) or not _worth(found, arg, axes, value, tile):
         return None
     if facts.decisions.of(f"copy {name}", "yes", ("yes", "no")) == "no":

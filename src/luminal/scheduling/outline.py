@@ -177,9 +177,8 @@ def _choose_lane(found: Outline, rows: bool) -> None:
     each = inf if rows else costs[None][0]
     least = min([each, *(costs[lane][0] for lane in lanes)])
     near = [lane for lane in lanes if costs[lane][0] <= 1.05 * least]
-    if near and each > costs[near[0]][0] / 1.05:
-        best = min(near, key=lambda a: costs[a][1])
-        found.lane = best if each > costs[best][0] / 1.05 else None
+    if near:
+        found.lane = min(near, key=lambda a: costs[a][1])
     _decide_lane(found, costs, WORTH * least)
     found.cost = costs[found.lane][0]
 

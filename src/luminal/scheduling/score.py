@@ -40,7 +40,7 @@ class Score:
         self.collapsed = pair[0].collapse if pair and not job.facts.rescales else 1
         self.points = float((pair[0].collapse if pair else 1) * prod(sizes.values()))
         self.loads, self.repeated, self.traffic, self.waits = 0.0, 0.0, 0.0, 0.0
-        self.held, self.live, self.across = 0.0, 0, ""
+        self.held, self.live, self.across, self.turns = 0.0, 0, "", 0
         self.warps = pair[0].threads // self.target.group if rows and pair else 1
         self.copied: list[Access] = []
 
@@ -66,7 +66,7 @@ class Score:
         return Tile(
             self.lane, self.reduced, self.sizes, instruction.columns if instruction else self.width,
             self.pair, partial, self.across, tuple(self.copied), cycles,
-            (self.loads - self.repeated / 2) / max(work, 1e-9), self.rows, self.deep,
+            (self.loads - self.repeated / 2) / max(work, 1e-9), self.rows, self.deep, self.turns,
         )  # fmt: skip
 
     def _vectors(self, axes: frozenset[str]) -> float:
@@ -121,10 +121,10 @@ class Score:
             self.loads += size * (1 + again) / (target.group * 4)
             tile += int(size)
             self._stream(x, vectors)
-        many = stages(target, instruction, tile)
+        self.turns = stages(target, instruction, tile)
         alone = not instruction.late and instruction.threads <= ALONE
-        self.waits += MEETING if alone and 2 * many * tile > target.staging else 0.0
-        return accumulators <= SUMS * self.warps and many >= instruction.stages
+        self.waits += MEETING if alone and 2 * self.turns * tile > target.staging else 0.0
+        return accumulators <= SUMS * self.warps and self.turns >= instruction.stages
 
     def _of_rows(self, instruction: MatrixInstruction, accumulators: float) -> bool:
         """Each row of a matrix in registers is a load. Panels lie as they are loaded, rows that do

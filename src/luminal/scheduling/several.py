@@ -24,8 +24,9 @@ from . import instructions
 from .default import drawn
 from .divide import apart
 from .draft import Draft
-from .estimate import again, estimate, kept_bytes, late
+from .estimate import again, estimate, late
 from .facts import Facts, worked_out
+from .keep import kept_bytes
 from .laid_out import laid_out, makers_apart
 from .once import movable, operands_before
 

@@ -22,8 +22,9 @@ class Tile:
     registers. copies: accesses that want to be copied into a better layout first. loads: a vector
     operation, where a repeated scalar is half a one: it never straddles lines. rows: the axis that
     lies in the rows of a matrix instruction, whose columns are the lanes. deep: a reduced axis, of
-    which so many elements lie in further lanes, outside of the others. packed: a short axis whose
-    elements lie side by side for each lane; a vector has all of them.
+    which so many elements lie in further lanes, outside of the others. turns: of a staged product's
+    loop, for whose operands there is room. packed: a short axis whose elements lie side by side for
+    each lane; a vector has all of them.
     """
 
     lane: str
@@ -38,6 +39,7 @@ class Tile:
     loads: float = 0.0
     rows: str = ""
     deep: tuple[str, int] = ("", 1)
+    turns: int = 0
     packed: str = ""
 
     def unit(self, axis: str) -> int:
