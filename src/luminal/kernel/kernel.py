@@ -267,10 +267,9 @@ class Kernel:
 
     def axes_of(self, expression: Expression) -> frozenset[str]:
         """The axes over which an expression varies."""
-        found: set[str] = set()
-        for e in walk(expression):
-            found.update(self.value(e.value).axes if isinstance(e, Read) else names_of(indices(e)))
-        return frozenset(found & self.axes.keys())
+        reads = (self.value(e.value).axes for e in walk(expression) if isinstance(e, Read))
+        named = names_of(i for e in walk(expression) for i in indices(e))
+        return named.union(*reads) & self.axes.keys()
 
     def needed(self, names: Collection[str], without: Collection[Value] = ()) -> list[Value]:
         """The values of these names and all that they read, in order; nothing through others."""
@@ -346,8 +345,7 @@ def rebuild(expression: Expression, args: tuple[Expression, ...]) -> Expression:
     if isinstance(expression, Guard):
         return Guard(expression.conditions, args[0], args[1])
     if isinstance(expression, Load):
-        names = (name for name, _ in expression.slots)
-        return Load(expression.buffer, expression.index, expression.dtype, tuple(zip(names, args)))
+        return replace(expression, slots=tuple((n, x) for (n, _), x in zip(expression.slots, args)))
     return expression
 
 
@@ -395,9 +393,8 @@ def inliner(bodies: Mapping[str, Expression]) -> Rewriter:
     """Puts the bodies of values in the place of their reads."""
 
     def change(e: Expression) -> Expression:
-        if isinstance(e, Read) and e.value in bodies:
-            return rewriter.expression(bodies[e.value])
-        return e
+        body = bodies.get(e.value) if isinstance(e, Read) else None
+        return e if body is None else rewriter.expression(body)
 
     rewriter = Rewriter(change)
     return rewriter

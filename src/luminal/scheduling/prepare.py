@@ -13,12 +13,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
 
 from ..graph.dtype import i32, u8
-from ..graph.index import Index, names_of
+from ..graph.index import Index
 from ..kernel.domains import derive_domains
 from ..kernel.kernel import (
     Apply,
@@ -120,15 +120,8 @@ def _of_matrices(kernel: Kernel, v: Value, e: Expression) -> bool:
     """A product of which each factor has an axis of the value that the other one lacks."""
     if not (isinstance(e, Apply) and e.op == "mul"):
         return False
-    first, second = (
-        {a for x in walk(side) for a in _axes(kernel, x)} & {*v.axes} for side in e.args
-    )
+    first, second = (kernel.axes_of(side) & {*v.axes} for side in e.args)
     return not (first <= second or second <= first)
-
-
-def _axes(kernel: Kernel, e: Expression) -> Iterable[str]:
-    """The axes that an expression itself mentions."""
-    return kernel.value(e.value).axes if isinstance(e, Read) else names_of(indices(e))
 
 
 def _alike(kernel: Kernel) -> Kernel:
