@@ -118,8 +118,9 @@ def test_the_command_and_the_server_rewrite_a_text(tmp_path: Path) -> None:
     async def leave():
         return {"type": "http.disconnect"}
 
+    many = Completion.model_validate(body | {"prompt": ["w5 w9 w2"] * 64})  # not done before
     with pytest.raises(Gone):
-        asyncio.run(rewriter.answer(leave, given))
+        asyncio.run(rewriter.answer(leave, many))
     with pytest.raises(ValueError, match="at most 128 in all"):
         Completion.model_validate(body | {"n": 65})
     with pytest.raises(Fault, match="stream"):
