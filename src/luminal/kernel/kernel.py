@@ -269,7 +269,7 @@ class Kernel:
         """The axes over which an expression varies."""
         reads = (self.value(e.value).axes for e in walk(expression) if isinstance(e, Read))
         named = names_of(i for e in walk(expression) for i in indices(e))
-        return named.union(*reads) & self.axes.keys()
+        return frozenset(named.union(*reads) & self.axes.keys())
 
     def needed(self, names: Collection[str], without: Collection[Value] = ()) -> list[Value]:
         """The values of these names and all that they read, in order; nothing through others."""
