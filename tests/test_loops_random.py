@@ -50,16 +50,20 @@ class Programs:
         carried = tuple(draw.choice(pool) for _ in range(draw.randint(1, 3)))
 
         def step(carry, x):
-            local = [*carry, *([] if x is None else [x]), *draw.sample(pool, 2)]
+            (*carry, count), x = carry, () if x is None else (x,)
+            rows = ops.stack([x[0] if x else carry[0].reshape(-1)[: self.width], self.pool[0]], 0)
+            picked = ops.index_select(rows, 0, (count % 2).reshape(1)).reshape(self.width)
+            local = [*carry, *x, *draw.sample(pool, 2), picked]
             for _ in range(draw.randint(1, 4)):
                 local.append(self.value(local, depth))
             fits = [[t for t in local if t.node.shape == old.node.shape] for old in carry]
             new = tuple(map(draw.choice, fits))
-            return new, (draw.choice(local), new[0])
+            return (*new, count + 3), (draw.choice(local), new[0])
 
         sliced, reverse = depth == 1 and draw.random() < 0.7, draw.random() < 0.5
         length = None if sliced else draw.randint(0, 4)
-        last, rows = ops.scan(step, carried, self.x if sliced else None, length, reverse)
+        given = self.x if sliced else None
+        (*last, _), rows = ops.scan(step, (*carried, 1), given, length, reverse)
         return draw.choice([*last, *(row.sum(0) for row in rows)])
 
 
@@ -67,7 +71,7 @@ class Programs:
 def test_random_loops(seed):
     made = Programs(seed)
     native = made.cx.compile(threads=1 + seed % 2, cache=False)
-    reference = made.cx.compile("reference")
+    reference = made.cx.compile("reference", passes=[])
     rng = np.random.default_rng(seed)
     for steps in STEPS:
         shapes = [[size if isinstance(size, int) else steps for size in t.shape]

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from ..errors import Unsupported
 from ..graph.folding import fold_constants
 from ..graph.graph import Graph
+from ..graph.hoist import hoist_products
 from ..graph.join import join_loops
 from ..graph.node import Node
 from ..graph.passes import Pass, Program, rewrite, widen_half
@@ -40,7 +41,8 @@ def default_passes(
         contract = partial(bf16_contraction, weights_only=True)
     multiplied = partial(bytes_multiplied, signed=True) if signed_bytes else bytes_multiplied
     exact: list[Pass] = [
-        join_loops, widen_half, fold_constants, bytes_mapped, multiplied, fold_constants,
+        join_loops, hoist_products, widen_half, fold_constants, bytes_mapped, multiplied,
+        fold_constants,
     ]  # fmt: skip
     return [*exact, narrowed(contract)] if contract else exact
 
