@@ -16,12 +16,13 @@ ROUNDED = 8.0  # the same to bf16 on a CPU, to even, in integers
 
 class Work(NamedTuple):
     """Operations on each point of some axes. cast: of a number of which dtype, if it is one.
-    constant: of what is known before a run."""
+    constant: of what is known before a run. factor: they make a factor of a product."""
 
     cost: float
     axes: frozenset[str]
     cast: DType | None = None
     constant: bool = False
+    factor: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ def operations(facts: Facts, group: list[Value]) -> list[Work]:
     """The operations of a group, equal ones once and those over the same axes together; the
     product under a sum is part of its fma."""
     seen: dict[Apply, None] = {}
+    factors = {e for v in group for arg in v.factors for e in walk(arg)}
     costs: dict[Work, float] = {}
 
     def charge(cost: float, like: Work) -> None:
@@ -59,5 +61,5 @@ def operations(facts: Facts, group: list[Value]) -> list[Work]:
             rounded = e.dtype is bf16 and facts.target.group == 1
             charge(ROUNDED if rounded else CAST, Work(0.0, axes, e.args[0].dtype, fixed))
         else:
-            charge(SCALARS[e.op].cost, Work(0.0, axes))
+            charge(SCALARS[e.op].cost, Work(0.0, axes, factor=e in factors))
     return [like._replace(cost=cost) for like, cost in costs.items()]

@@ -15,8 +15,9 @@ from ..kernel.kernel import Apply, Expression, Kernel, Load, Read, Value, walk
 from . import instructions
 from .facts import Facts, weight
 from .frames_matrices import kept_factors
+from .loads import AGAIN
 from .outline import Outline
-from .score import AGAIN, SPREAD
+from .score import LEAST_MADE, SPREAD
 from .solver import Solver
 from .tile import Tile
 
@@ -121,13 +122,14 @@ def _worth(found: Outline, arg: Expression, axes: frozenset[str], value: Value, 
     if value.rescale and body.dtype is not arg.dtype:
         return True  # pairs of a stream: see `Facts._pairs_along`
     again = prod(-(-found.size[a] // tile.size(a)) for a in set(value.axes) - axes)
-    free = any(facts.buffers[e.buffer].constant for e in walk(arg) if isinstance(e, Load))
-    if free:  # whole vectors of a panel are unpacked as they are loaded, for all rows
+    given = [facts.buffers[e.buffer] for e in walk(arg) if isinstance(e, Load)]
+    if given and all(buffer.constant for buffer in given):
+        # whole vectors of a panel are unpacked as they are loaded, for all rows
         return work >= (UNPACKED if tile.pair else 1.0) and again >= AGAIN
     once = 1.0 if tile.lane in axes else 1 / tile.width  # by itself it is computed in lanes
     if tile.pair and tile.lane not in axes:
         work *= SPREAD
-    return work >= 0.5 and work * (again - once) >= 0.5 * (AGAIN - 1)
+    return work >= 0.5 and work * (again - once) >= LEAST_MADE
 
 
 def _narrow(facts: Facts, arg: Expression, value: Value, tile: Tile) -> Expression:

@@ -10,7 +10,7 @@ from ..kernel.kernel import Kernel, Value
 from ..kernel.target import Target
 from .decisions import Decisions
 from .facts import Access, Facts
-from .score import COPIED
+from .loads import COPIED
 from .solver import Solver
 from .tile import Tile
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from ..kernel.kernel import Value
 from ..kernel.schedule import CHAIN, Loop
 from .facts import Facts, weight
-from .score import WINDOW
+from .loads import WINDOW
 from .tile import Tile
 
 TIMES = (1, 2, 4, 8)  # how often a body may be written out

@@ -1,0 +1,119 @@
+"""Lanes, copies and units follow how what is read lies in memory."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from default_cases import (
+    I,
+    add,
+    buffer,
+    const,
+    kernel,
+    load,
+    mul,
+    op,
+    read,
+    silu,
+    store,
+    total,
+    value,
+)  # fmt: skip
+from test_default import TARGETS, assert_right
+
+from luminal.backend.cpu.target import named
+from luminal.kernel.kernel import Guard
+from luminal.scheduling.default import default_schedule
+from luminal.scheduling.prepare import prepare
+
+CHOOSING = [named("avx512", 2), named("avx2", 2)]
+
+
+def first_convolution(c=3, high=480, wide=640, o=24):
+    """Of a planar picture, 3 x 3 in steps of two; channels last behind it."""
+    y, x = I("y") * 2 + "r" - 1, I("x") * 2 + "s" - 1
+    image = Guard((y, x), load("X", "c", y, x), const(0.0))
+    body = op("max", add(read("acc"), load("bias", "o")), const(0.0))
+    return kernel(
+        "first",
+        [buffer("X", c, high, wide), buffer("W", o, c, 3, 3, constant=True),
+         buffer("bias", o, constant=True), buffer("Y", high // 2, wide // 2, o)],
+        {"y": high // 2, "x": wide // 2, "o": o, "c": c, "r": 3, "s": 3},
+        [value("acc", "yxo", mul(image, load("W", "o", "c", "r", "s")), total("crs")),
+         value("out", "yxo", body, store=store("Y", "y", "x", "o"))],
+    )  # fmt: skip
+
+
+def last_convolution(c=24, high=240, wide=160):
+    """Transposed, 2 x 2 in steps of two, to one channel: pixels lie far apart, channels do not."""
+    product = mul(op("max", load("X", "y", "x", "c"), const(0.0)), load("W", "c", "r", "s"))
+    return kernel(
+        "last",
+        [buffer("X", high, wide, c), buffer("W", c, 2, 2, constant=True),
+         buffer("Y", high, 2, wide, 2)],
+        {"y": high, "r": 2, "x": wide, "s": 2, "c": c},
+        [value("acc", "yrxs", product, total("c"), store("Y", "y", "r", "x", "s"))],
+    )  # fmt: skip
+
+
+def pooled(high=240, wide=320, c=24):
+    y, x = I("y") + "r", I("x") + "s"
+    body = Guard((I(high) - y - 1, I(wide) - x - 1), load("X", y, x, "c"), const(-1e30))
+    acc = value("acc", "yxc", body, total("rs", "max"), store("Y", "y", "x", "c"))
+    buffers = [buffer("X", high, wide, c), buffer("Y", high, wide, c)]
+    return kernel("pool", buffers, {"y": high, "x": wide, "c": c, "r": 2, "s": 2}, [acc])
+
+
+def joined(m=6400, k=96, n=32):
+    """A product with two arrays side by side, one of them activated."""
+    second = silu(add(load("B", "m", I("k") - k // 2), load("bias", I("k") - k // 2)))
+    body = Guard((I(k // 2 - 1) - "k",), load("A", "m", "k"), second)
+    buffers = [buffer("A", m, k // 2), buffer("B", m, k // 2),
+               buffer("bias", k // 2, constant=True),
+               buffer("W", k, n, constant=True), buffer("Y", m, n)]  # fmt: skip
+    acc = value("acc", "mn", mul(body, load("W", "k", "n")), total("k"), store("Y", "m", "n"))
+    return kernel("joined", buffers, {"m": m, "n": n, "k": k}, [acc])
+
+
+def paths(made, target):
+    *_, last = prepare(made, target)
+    scheduled, schedule = default_schedule(last, target)
+    return scheduled, {name: list(path) for name, path in schedule.paths.items()}
+
+
+@pytest.mark.parametrize("target", CHOOSING, ids=lambda t: t.name)
+@pytest.mark.parametrize("make", [first_convolution, last_convolution])
+def test_lanes_are_pixels_of_a_row(make, target):
+    """Those of a column lie on as many pages."""
+    _, found = paths(make(), target)
+    lanes = {loop.axis for loop in found["acc"] if loop.kind == "vector"}
+    assert lanes & {"x", "o", "s"} and "y" not in lanes
+
+
+@pytest.mark.parametrize("target", CHOOSING, ids=lambda t: t.name)
+def test_units_of_a_pool_are_rows(target):
+    _, found = paths(pooled(), target)
+    assert [loop.axis for loop in found["acc"] if loop.kind == "parallel"] == ["y"]
+
+
+@pytest.mark.parametrize("target", CHOOSING, ids=lambda t: t.name)
+def test_a_factor_that_takes_long_is_made_before(target):
+    """In lanes of its own; those of the product are its columns."""
+    scheduled, found = paths(joined(), target)
+    (name,) = {v.name for v in scheduled.values} - {"acc"}
+    ends = {n: path[-1] for n, path in found.items()}
+    assert ends[name].axis == "k" and ends["acc"].axis == "n"
+    assert {loop.kind for loop in ends.values()} == {"vector"}
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize(
+    "made",
+    [first_convolution(3, 12, 40, 5), last_convolution(6, 5, 9), pooled(5, 7, 3), joined(9, 20, 7)],
+    ids=lambda k: k.name,
+)
+def test_they_run_right(made, target):
+    assert_right(made, {}, replace(target, threads=2))
