@@ -51,11 +51,15 @@ def several(kernel: Kernel, target: Target) -> list[Kernel]:
     whole = _taken(draft)
     if whole < LEAST_LAUNCHES * target.launch:
         return [kernel]
-    priced = [(_seconds(parts, target), parts) for parts in _ways(kernel, draft, products)]
-    seconds, best = min(priced, key=lambda way: way[0], default=(inf, []))
-    if seconds >= (FAR if draft.found.streams or target.group > 1 else GAIN) * whole:
-        return [kernel]
-    return [each for part in best for each in several(part, target)]
+    least = (FAR if draft.found.streams or target.group > 1 else GAIN) * whole
+    best: Sequence[Kernel] = ()
+    seen: list[Sequence[Kernel]] = []
+    for parts in _ways(kernel, draft, products):
+        seconds = inf if parts in seen else _seconds(parts, target, least)
+        seen.append(parts)
+        if seconds < least:
+            least, best = seconds, parts
+    return [each for part in best for each in several(part, target)] or [kernel]
 
 
 def _large(kernel: Kernel, value: Value, target: Target) -> bool:
@@ -66,10 +70,14 @@ def _large(kernel: Kernel, value: Value, target: Target) -> bool:
 # ---- what they take
 
 
-def _seconds(parts: Sequence[Kernel], target: Target) -> float:
+def _seconds(parts: Sequence[Kernel], target: Target, most: float) -> float:
     """Of kernels one after the other, operands in their readers' layouts; infinitely many where one
-    has no schedule. What is made of what all steps of a loop find is made before the loop."""
+    has no schedule, or memory alone takes so many. What is made of what all steps of a loop find is
+    made before the loop."""
     makers, readers = makers_apart(parts)
+    always = [*readers, *(maker for maker in makers if not _steady(maker))]
+    if sum(_of_memory(each, target) for each in always) >= most:
+        return inf
     layouts = dict[Buffer, Layout]()
     try:
         drafts = [drawn(reader, target) for reader in readers]
@@ -93,7 +101,11 @@ def _taken(draft: Draft) -> float:
     target, kernel = draft.target, draft.facts.kernel
     if target.group > 1 and kept_bytes(draft) > target.shared:
         return inf
-    return target.launch + max(estimate(draft), work(kernel).bytes / (FAST * target.bandwidth))
+    return max(target.launch + estimate(draft), _of_memory(kernel, target))
+
+
+def _of_memory(kernel: Kernel, target: Target) -> float:
+    return target.launch + work(kernel).bytes / (FAST * target.bandwidth)
 
 
 # ---- ways

@@ -90,7 +90,7 @@ class Solver:
             tile = Score(job, lane, sizes, each).tile(most)
             if tile is not None:
                 beside = self._stored(value, tile) + self._torn(value, tile)
-                tile = replace(tile, cycles=tile.cycles + beside)
+                tile = replace(tile, cycles=tile.cycles + beside) if beside else tile
                 tiles.append(tile)
                 most = min(most, NEAR * tile.cycles)
         facts.solved[key] = tiles
