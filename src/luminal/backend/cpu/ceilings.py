@@ -64,6 +64,7 @@ def reader(size: int, threads: int, again: int = 1, streams: int = STREAMS) -> C
     """A read of `size` bytes, shared by the threads, so many times: nothing reads faster. With one
     stream a thread it is a plain read, from the first byte to the last."""
     data = memory.zeros((size,), np.uint8)
+    data[...] = 1
     return _runner(_read_text(size, threads, streams), data, threads, again)
 
 
