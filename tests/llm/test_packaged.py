@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from luminal import LLM
 from luminal.cli import main
 from luminal.errors import WeightsError
 from luminal.models.llm.packaged import PACKAGE, packaged_model
-from luminal.runtime.native import Binding, Native
+from luminal.runtime.binding import Binding, Bindings, Order
 
 installed = pytest.mark.skipif(
     importlib.util.find_spec(PACKAGE) is None, reason=f"{PACKAGE} is not installed"
@@ -113,12 +114,12 @@ def test_texts_are_cut_as_by_its_own_tokenizer(llm: LLM) -> None:
 def test_tokens_of_a_reply_find_memory_placed(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan for prompts may have memory of as many rows as there are tokens in all; a token's
     place alone changes nothing in the plan for one."""
-    made, make = list[int](), Native._make_binding
+    made, make = list[int](), Bindings._make
 
-    def counted(engine: Native, running: Sequence[int]) -> Binding:
-        made.append(len(running))
-        return make(engine, running)
+    def counted(self: Bindings, order: Order, *options: Any) -> Binding:
+        made.append(len(order.running))
+        return make(self, order, *options)
 
-    monkeypatch.setattr(Native, "_make_binding", counted)
+    monkeypatch.setattr(Bindings, "_make", counted)
     assert len(list(llm.pieces("Count from one to ten.", max_tokens=12))) > 8
     assert len(made) <= 2  # of the prompt, and of its tokens

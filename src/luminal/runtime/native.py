@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..backend.contract import Backend, Code
 from ..backend.table import Begin, Entry, Step, Table
-from ..graph.index import names_of
-from ..once import remembered
 from ..progress import tracked
 from . import loops
-from .arena import Life, place
+from .binding import Binding, Bindings
 from .constants import Constants
 from .contract import Piece, Spill
 from .inspection import Inspected, Placed, sources
@@ -30,19 +26,8 @@ from .watch import pieces, watcher
 if TYPE_CHECKING:
     from ..search.compare import Difference
 
-REMEMBERED = 64  # placements for different sizes
 MAPPED = 256 << 10  # bytes from which what was made is read where it lies in its file
 LARGE = 4 << 20  # bytes from which a table is not copied that a run reads a few rows of
-
-
-@dataclass(frozen=True, eq=False)
-class Binding:
-    """What is fixed once the run-time sizes are known."""
-
-    running: tuple[int, ...]  # the calls of a run
-    offsets: Mapping[int, int]  # of temporary memories in the arena
-    arena_bytes: int
-    table: Table
 
 
 class Native:
@@ -63,7 +48,6 @@ class Native:
         persistent = self._persistent = plan.persistent()
         self._running = [n for n, call in enumerate(plan.calls) if not call.constant]
         self._looked_up = {n for n in plan.looked_up() if plan.memories[n].kind == "parameter"}
-        self._deciding = sorted(plan.deciding)
         self._kept = {m for m, made in enumerate(plan.memories) if made.kind != "input"}
         self._states, self.states = dict(plan.states), plan.states_of_ports
         self._state_shapes: dict[int, tuple[int, ...]] = {}
@@ -77,8 +61,7 @@ class Native:
         self._blocks: dict[int, Block] = {}  # of results and states
         self._lent = Lent(backend.empty)  # inputs that are read in place
         self._given_away: dict[int, int] = {}  # bytes of parameters that nobody else holds
-        self._orders: dict[tuple[int, ...], tuple[list[int], list[str]]] = {}
-        self._bindings: dict[tuple[int, ...], Binding] = {}
+        self._bindings = Bindings(plan, self._running, persistent)
         self._sizes: dict[str, int] = {}
         self._arena: Block | None = None
         self._placed: Binding | None = None  # in that arena
@@ -159,7 +142,7 @@ class Native:
     def bind(self, sizes: Mapping[str, int]) -> None:
         before, self._sizes, self._binding = self._sizes, dict(sizes), None
         try:
-            binding = self._remembered_binding()
+            binding = self._bindings.find(self._sizes, self._table)
             self._make_room(binding.arena_bytes)
             blocks = {memory: self._block_of_result(memory) for memory in self._results}
         except BaseException:  # no memory: what the last run made stays readable
@@ -205,7 +188,7 @@ class Native:
     def trace(self) -> list[Span]:
         binding, calls = self._prepared(), self._plan.calls
         with unchanged(self._written_states()):
-            times = self._crew.trace(self._steps(binding.running, binding.offsets))
+            times = self._crew.trace(self._steps_of(binding))
         names = [self._plan.kernels[calls[number].kernel].name for number in binding.running]
         return spans(names, times)
 
@@ -265,37 +248,6 @@ class Native:
             return self._constants.array(memory)
         return self._array(self._shared.get(memory, memory))
 
-    def _remembered_binding(self) -> Binding:
-        """That of the present sizes, as far as calls and places depend on them."""
-        deciding = self._values(self._deciding)
-        running, placing = remembered(self._orders, deciding, self._order, REMEMBERED)
-        key = deciding + self._values(placing)
-        make = partial(self._make_binding, running)
-        return remembered(self._bindings, key, make, REMEMBERED)
-
-    def _values(self, names: Sequence[str]) -> tuple[int, ...]:
-        return tuple(self._sizes.get(name, 0) for name in names)
-
-    def _order(self) -> tuple[list[int], list[str]]:
-        """The calls of a run, and the sizes that places of theirs depend on: not a position in a
-        cache, usually."""
-        plan = self._plan
-        running = plan.needed(self._running, self._sizes)
-        around = (memory for loop in plan.loops for memory in loop.around)
-        placed = {*plan.lives(running, self._persistent), *around}
-        extents = [extent for m in placed for extent in plan.memories[m].shape]
-        extents += [loop.length for loop in plan.loops if loop.length is not None]
-        return running, sorted(names_of(extents))
-
-    def _make_binding(self, running: Sequence[int]) -> Binding:
-        lives = self._plan.lives(running, self._persistent)
-        placement = place(
-            [Life(*life, self._plan.memories[m].bytes(self._sizes)) for m, life in lives.items()]
-        )
-        offsets = dict(zip(lives, placement.offsets))
-        table = self._backend.table(self._steps(running, offsets))
-        return Binding(tuple(running), offsets, placement.bytes, table)
-
     def _make_room(self, arena_bytes: int) -> None:
         if self._arena is None or self._arena.bytes < arena_bytes:
             self._arena = self._placed = None  # free the old one first
@@ -343,9 +295,19 @@ class Native:
         function = self._functions[self._plan.calls[number].kernel]
         return Entry(function, self._slots.address(number), barrier, self._slots.apart(number))
 
-    def _steps(self, running: Sequence[int], offsets: Mapping[int, int]) -> list[Step]:
-        spaces = spans_of(self._plan, offsets, self._sizes)
+    def _table(
+        self, running: Sequence[int], offsets: Mapping[int, int], rooms: Mapping[int, int]
+    ) -> Table:
+        return self._backend.table(self._steps(running, offsets, rooms))
+
+    def _steps(
+        self, running: Sequence[int], offsets: Mapping[int, int], rooms: Mapping[int, int]
+    ) -> list[Step]:
+        spaces = spans_of(self._plan, offsets, rooms)
         return steps(self._plan, running, spaces, self._entry, self._begin)
+
+    def _steps_of(self, binding: Binding) -> list[Step]:
+        return self._steps(binding.running, binding.offsets, binding.rooms)
 
     def _begin(self, loop: int) -> Begin:
         return loops.begin(self._plan, loop, self._slots, self._sizes, self._threads)
@@ -357,7 +319,7 @@ class Native:
             return
         plan = self._plan
         names = [plan.kernels[plan.calls[number].kernel].name for number in binding.running]
-        for name, piece in pieces(self._steps(binding.running, binding.offsets), names):
+        for name, piece in pieces(self._steps_of(binding), names):
             table = self._backend.table(piece)
             with watch(name):
                 self._crew.run(table)

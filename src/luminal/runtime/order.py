@@ -19,12 +19,11 @@ class Span:
     end: int
 
 
-def spans_of(plan: Plan, offsets: Mapping[int, int], sizes: Mapping[str, int]) -> list[Span]:
-    """The bytes of each memory: of the arena, or of a space of its own."""
+def spans_of(plan: Plan, offsets: Mapping[int, int], rooms: Mapping[int, int]) -> list[Span]:
+    """The bytes of each memory: of its room in the arena, or of a space of its own."""
     spans = [Span(memory, 0, 1) for memory in range(len(plan.memories))]
     for memory, offset in offsets.items():
-        size = max(1, plan.memories[memory].bytes(sizes))
-        spans[memory] = Span(-1, offset, offset + size)
+        spans[memory] = Span(-1, offset, offset + max(1, rooms[memory]))
     carried = [(c.new, c.old) for loop in plan.loops for c in loop.carried if c.spare == c.result]
     for new, old in [*((new, old) for old, new in plan.in_place), *carried]:
         spans[new] = spans[old]

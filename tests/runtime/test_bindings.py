@@ -1,0 +1,63 @@
+"""Runs of sizes that differ little share calls and places."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import luminal
+from luminal import ops
+from luminal.runtime.binding import Bindings
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, int]]:
+    """The sizes for which a binding is made."""
+    found, make = list[dict[str, int]](), Bindings._make
+
+    def counted(self, order, sizes, table, spare):
+        found.append(dict(sizes))
+        return make(self, order, sizes, table, spare)
+
+    monkeypatch.setattr(Bindings, "_make", counted)
+    return found
+
+
+def program(threads: int) -> tuple[luminal.Executable, list[np.ndarray]]:
+    """Three products behind each other, of any number of rows."""
+    cx, rng = luminal.Graph(), np.random.default_rng(0)
+    cx.dim("s", 0, 4096)
+    x = cx.tensor(("s", 40))
+    weights = [cx.parameter((40, 40)) for _ in range(3)]
+    for w in weights:
+        x = ops.tanh(x @ w)
+    x.output()
+    rt = cx.compile(threads=threads, cache=False)
+    values = [rng.standard_normal((40, 40)).astype(np.float32) * 0.2 for _ in weights]
+    for w, value in zip(weights, values):
+        rt[w] = value
+    return rt, values
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_one_binding_serves_sizes_that_fit(made, threads):
+    rt, weights = program(threads)
+    rng = np.random.default_rng(1)
+    for rows in [*range(1, 120), *range(120, 0, -1), 700, 3, 4096, 1, 0, 5]:
+        x = rng.standard_normal((rows, 40)).astype(np.float32)
+        found = rt(x)
+        for w in weights:
+            x = np.tanh(x @ w)
+        np.testing.assert_allclose(found, x, atol=2e-5)
+    assert 2 <= len(made) <= 24
+
+
+def test_little_is_left_over(made):
+    """A long run's places are no places for a short one, nor do they stay in the way."""
+    rt, _ = program(1)
+    rt(np.zeros((8, 40), np.float32))
+    small = rt.peak_bytes
+    rt(np.zeros((4096, 40), np.float32))
+    assert len(made) == 2 and rt.peak_bytes > small
+    rt(np.zeros((8, 40), np.float32))
+    assert len(made) == 2
