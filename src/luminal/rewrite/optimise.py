@@ -216,21 +216,8 @@ class _Search:
 
     def _worth_making(self, choice: list[int], c: int) -> bool:
         classes = self.classes
-        if not classes.constant[c] or classes.alternatives[c][choice[c]].op in ("input", "read"):
-            return False
-        return self.planner.estimator.bytes(c) <= 1.01 * self._source_bytes(choice, c)
-
-    def _source_bytes(self, choice: list[int], c: int) -> float:
-        """Of all that a value is computed from."""
-        nodes = {}
-
-        def below(x: int) -> tuple[int, ...]:
-            nodes[x] = self.classes.alternatives[x][choice[x]]
-            return nodes[x].inline
-
-        below(c)
-        found = [[x] if nodes[x].op == "input" else nodes[x].memory for x in post_order([c], below)]
-        return sum(self.planner.estimator.bytes(x) for some in found for x in some)
+        made = classes.alternatives[c][choice[c]].op not in ("input", "read")
+        return classes.constant[c] and classes.small[c] and made
 
     # ---- coordinate descent
 
