@@ -50,7 +50,7 @@ def spread(program: Program, target: Target, ordered: frozenset[str] = NONE) -> 
     which a later store counts. Raises Illegal for vectors that so many threads cannot hold, and for
     tiles that they cannot share."""
     (units,) = [s for s in program.body if isinstance(s, Parallel)]
-    vectors = [s for s in program.body if isinstance(s, Instruction) and most_lanes(s) > 1]
+    vectors = _of_vectors(program.body)
     body = [*vectors, *units.body]
     if all(most_lanes(s) == 1 for s in instructions(body)):
         return program
@@ -74,6 +74,16 @@ def spread(program: Program, target: Target, ordered: frozenset[str] = NONE) -> 
         raise Illegal(f"tiles of {total} bytes for the threads of a unit")
     around = [*before, replace(units, body=[together])]
     return replace(program, body=around, tiles=tiles)
+
+
+def _of_vectors(body: list[Statement]) -> list[Instruction]:
+    """What is computed before the units in vectors, and what follows from that."""
+    found, names = list[Instruction](), set[str]()
+    for s in (s for s in body if isinstance(s, Instruction)):
+        if most_lanes(s) > 1 or any(a.name in names for a in s.args):
+            found.append(s)
+            names |= {s.out.name} if s.out else set()
+    return found
 
 
 class _Lanes(Staged):
