@@ -35,9 +35,7 @@ from ..verify import LOADS, STORES, instructions, is_matrix, parted
 from .aligned import Multiples, together
 from .barriers import BARRIER, with_barriers
 from .fragments import fragments_of, most_lanes, steps_apart, widest
-from .in_turn import few_at_a_time
-from .loads_first import loads_first
-from .neighbours import side_by_side
+from .loads import few_at_a_time, loads_first, side_by_side
 from .owners import THREAD, Row, Way, wide
 from .shared_operands import Staged
 
