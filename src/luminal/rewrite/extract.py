@@ -138,9 +138,7 @@ def classes_of(
     classes = Classes(region, encoding, alternatives, axes, fixed, roots)
     classes.first = first_choices(classes.alternatives)
     _find_dtypes(classes)
-    _find_constants(classes)
-    if again:
-        classes.constant = [a and b for a, b in zip(classes.constant, classes.small)]
+    _find_constants(classes, again)
     return classes
 
 
@@ -220,8 +218,8 @@ def _find_dtypes(classes: Classes) -> None:
         classes.dtype[c] = node.dtype or classes.dtype[node.children[0]]
 
 
-def _find_constants(classes: Classes) -> None:
-    """Which are constant; and of these which are small."""
+def _find_constants(classes: Classes, again: bool) -> None:
+    """Which are small, and which are constant; again: of these only small ones."""
     space, names = classes.encoding.space, classes.encoding.names
     sources = [frozenset[int]()] * len(classes.fixed)  # inputs
 
@@ -233,9 +231,9 @@ def _find_constants(classes: Classes) -> None:
     for c in classes.order:
         below = (sources[x] for n in classes.alternatives[c] for x in n.children)
         sources[c] = frozenset([c][: classes.is_input(c)]).union(*below)
-        classes.constant[c] = classes.fixed[c] and bool(sources[c]) and size(c) < INFINITE
-        least = SMALL * sum(map(size, sources[c]))
-        classes.small[c] = c in classes.roots or size(c) <= least
+        classes.small[c] = c in classes.roots or size(c) <= SMALL * sum(map(size, sources[c]))
+        known = classes.fixed[c] and bool(sources[c]) and size(c) < INFINITE
+        classes.constant[c] = known and (classes.small[c] or not again)
 
 
 # ---- seeds: one alternative for every class, bottom up, so never a cycle

@@ -5,7 +5,6 @@ tile    one reduction with reuse rules: blocks of its register tile, everything 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 from itertools import combinations
 from math import lcm, prod
@@ -135,7 +134,7 @@ def _blocks(draft: Draft, tile: Tile, rows: list[str], written: list[str]) -> di
         unit = _unit(draft, tile, a)
         wanted = min(max(least[a], round_up(BLOCK, unit)), max(least[a], _cache_block(draft, a, t)))
         blocks[a] = max(least[a], _equal_block(size[a], unit, wanted))
-    while rows and _units(draft, blocks, found.common) < UNITS * draft.target.threads:
+    while rows and draft.units(blocks, found.common) < UNITS * draft.target.threads:
         a = max(rows, key=lambda s: blocks[s] / least[s])
         if blocks[a] <= least[a]:
             break
@@ -176,7 +175,7 @@ def _idle(draft: Draft, axis: str, blocks: dict[str, int], block: int) -> float:
     """Time that a crew takes for units with such a block of an axis, over what it would take if
     all were always busy."""
     size, threads = draft.size[axis], draft.target.threads
-    others = _units(draft, {**blocks, axis: size}, draft.found.common)
+    others = draft.units({**blocks, axis: size}, draft.found.common)
     if -(-size // block) * others > MANY * threads:
         return 1.0
     busy = [0] * threads
@@ -278,7 +277,7 @@ def _lanes_inside(
     found, lane = draft.found, tile.lane
     rest = [v for v in found.values if v not in found.group and not _shares(draft, v, tile)]
     lacking = any(found.matters(v) for v in rest) and all(lane not in v.axes for v in rest)
-    units = _units(draft, blocks, order[:-1])
+    units = draft.units(blocks, order[:-1])
     fixed = draft.target.group > 1 or tile.reduced or tile.matrices
     return order[-1:] == [lane] and lacking and not fixed and units >= UNITS * draft.target.threads
 
@@ -291,11 +290,6 @@ def _decide_order(draft: Draft, order: list[str]) -> list[str]:
         other[i], other[j] = other[j], other[i]
         options.append(" ".join(other))
     return str(draft.facts.decisions.of("order", " ".join(order), options)).split()
-
-
-def _units(draft: Draft, blocks: dict[str, int], axes: Iterable[str]) -> int:
-    """Of work, where these axes are shared out in blocks."""
-    return prod(-(-draft.size[a] // blocks.get(a, 1)) for a in axes)
 
 
 def _least_block(draft: Draft, axis: str, step: int) -> int:
@@ -350,11 +344,9 @@ def _reduced_block(draft: Draft, tile: Tile, main: Value, width: int) -> list[Lo
     if fixed or (tile.pair and tile.pair[0].staged):  # copied ahead
         return []
     block = size[axis]
-    large = panel > draft.target.l2 // 2
-    while large and panel > draft.target.l2 // 4 and block % 2 == 0:
-        block, panel = block // 2, panel // 2
-    near = _near_steps(draft, tile, main)
-    while block > near and block % 2 == 0:
+    held = block * (draft.target.l2 // 4) // panel if panel > draft.target.l2 // 2 else block
+    most = min(held, _near_steps(draft, tile, main))
+    while block > most and block % 2 == 0:
         block //= 2
     options = [size[axis] >> n for n in range(12) if size[axis] % (64 << n) == 0]
     block = draft.facts.decisions.number(f"depth {axis}", block, options)

@@ -302,15 +302,12 @@ class Score:
     def _scattered(self, x: Access) -> bool:
         """Contiguous in the lanes, but the reduced steps land on many pages, or on few sets of the
         first cache: copied if read again."""
+        steps = ((self.span[a], x.stride(a) * x.dtype.bytes) for a in x.axes & self.over)
         far = any(
-            self.span[a] >= 64 and self._crowded(x.stride(a) * x.dtype.bytes, self.span[a])
-            for a in x.axes & self.over
+            count >= 64 and (step >= self.target.page or count > self.target.lines_apart(step))
+            for count, step in steps
         )
         return far and self._reuse(x.axes) >= AGAIN
-
-    def _crowded(self, step: int, count: int) -> bool:
-        """Lines this many bytes apart are each on a page of their own, or drive each other out."""
-        return step >= self.target.page or count > self.target.lines_apart(step)
 
     def _crowds_ways(self, x: Access) -> bool:
         """Rows far apart fight for the ways of the first cache."""
