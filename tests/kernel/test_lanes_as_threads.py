@@ -11,7 +11,23 @@ sys.path.insert(0, str(Path(__file__).parent))
 import default_cases
 import numpy as np
 import pytest
-from lower_cases import TARGET, arrays_of, axes, buffer, cast, compare, ix, load, mul
+from lower_cases import (
+    TARGET,
+    arrays_of,
+    axes,
+    buffer,
+    cast,
+    compare,
+    exp,
+    ix,
+    load,
+    mul,
+    num,
+    position,
+    read,
+    stored,
+    total,
+)  # fmt: skip
 from oracles.program import interpret
 from oracles.schedules import schedule_of
 from test_lower import CASES
@@ -119,6 +135,21 @@ def test_a_long_row_has_many_threads() -> None:
         got = {"x": x, "y": np.zeros_like(x)}
         interpret(program, got, {}, order=order)
         np.testing.assert_allclose(got["y"], x * (x @ x), rtol=1e-5)
+
+
+def test_a_sum_of_positions_is_known_to_each_thread() -> None:
+    """Nothing that changes: it is computed before the units, and so is what is made of it."""
+    half = mul(cast(f32, position(ix("k"))), num(0.5))
+    summed, out = total("t", "", half, "k"), mul(load("x", "m"), exp(read("t")))
+    kernel = Kernel("scaled", (buffer("x", f32, 6), buffer("y", f32, 6)), axes(m=6, k=8),
+                    (summed, stored("y", "m", out, "y")))  # fmt: skip
+    schedule = schedule_of("t: k/8 k/1#\ny: m/1@\nregisters: 40")
+    program = lower(kernel, schedule, replace(GROUP, exchanges=True))
+    verify(program)
+    x = np.arange(6, dtype=np.float32)
+    got = {"x": x.copy(), "y": np.zeros(6, np.float32)}
+    interpret(program, got, {})
+    np.testing.assert_allclose(got["y"], x * np.exp(14.0), rtol=1e-5)
 
 
 def scheduled(kernel: object) -> tuple[str, Program]:

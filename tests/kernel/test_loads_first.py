@@ -8,7 +8,7 @@ from luminal import ops
 from luminal.graph import Graph, Tensor
 from luminal.graph.dtype import bf16, f32, i64
 from luminal.kernel.program import Instruction, Val
-from luminal.lowering.threads.loads_first import WORDS, loads_first
+from luminal.lowering.threads.loads import WORDS, loads_first
 
 X, Y = (Val(name, None, memory=name) for name in "xy")
 

@@ -81,6 +81,7 @@ boolean = DType("bool", 1, "bool", np.dtype(np.bool_))
 
 ALL = (f64, f32, f16, bf16, i64, i32, i16, i8, u64, u32, u16, u8, boolean)
 BY_NAME = {d.name: d for d in ALL}
+PYTHON = {bool: boolean, int: i64, float: f32}
 ALIASES = {"float": f32, "bfloat16": bf16, "long": i64, "int": i32}  # others are NumPy's own names
 
 
@@ -94,12 +95,8 @@ def dtype(value: Any) -> DType:
     DType means."""
     if isinstance(value, DType):
         return value
-    if value is bool:
-        return boolean
-    if value is int:
-        return i64
-    if value is float:
-        return f32
+    if isinstance(value, type) and value in PYTHON:
+        return PYTHON[value]
     if type(value).__module__ == "torch":  # torch.float16
         value = str(value).removeprefix("torch.")
     if isinstance(value, str):

@@ -152,6 +152,20 @@ class Index:
                 return coefficient
         return 0
 
+    def slope(self, atom: Atom) -> Index | None:
+        """f where it is f * atom + rest, and the atom is no factor of the rest; None for a power,
+        and where f mentions a variable that the atom is."""
+        factor: dict[Monomial, int] = {}
+        for monomial, coefficient in self.terms:
+            others = tuple(a for a in monomial if a is not atom and a != atom)
+            if len(others) < len(monomial) - 1:
+                return None  # a power
+            if isinstance(atom, str) and any(atom in atom_names(a) for a in others):
+                return None
+            if len(others) < len(monomial):
+                factor[others] = factor.get(others, 0) + coefficient
+        return Index.build(factor)
+
     def names(self) -> frozenset[str]:
         """All variables, also those inside floors and extrema."""
         if self._names is None:
@@ -192,9 +206,14 @@ class Index:
         return monomial[0] if coefficient == 1 and len(monomial) == 1 else None
 
     @property
+    def compound(self) -> list[Binary]:
+        """The atoms of it that are no variables."""
+        return [a for monomial, _ in self.terms for a in monomial if not isinstance(a, str)]
+
+    @property
     def floors(self) -> list[Binary]:
         """The quotients among its atoms."""
-        return [a for monomial, _ in self.terms for a in monomial if is_floor(a)]
+        return [a for a in self.compound if is_floor(a)]
 
     def evaluate(self, values: Mapping[str, Any]) -> Any:
         """The number (or NumPy array) that the index has for these values of its variables."""

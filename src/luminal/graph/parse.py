@@ -49,10 +49,9 @@ def check_name(name: str) -> None:
 
 def divisors(index: Index) -> Iterator[Index]:
     """All that is divided by in an index."""
-    for atom in (atom for monomial, _ in index.terms for atom in monomial):
-        if not isinstance(atom, str):
-            yield from [atom.second] if atom.kind == "floor" else []
-            yield from (*divisors(atom.first), *divisors(atom.second))
+    yield from (quotient.second for quotient in index.floors)
+    for atom in index.compound:
+        yield from (*divisors(atom.first), *divisors(atom.second))
 
 
 @cache

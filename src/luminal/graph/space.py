@@ -8,7 +8,9 @@ A `Space` knows the range of every run-time size and the extent of every axis (a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import numpy as np
 
 from .index import Atom, Binary, Index, IndexLike, Monomial, atom_index, atom_names, is_floor
 
@@ -17,6 +19,7 @@ Range = tuple[Number, Number]
 
 LARGEST = 1 << 62  # divisor that is made of several: machine code divides in i64
 USUAL = 128  # of a size without a hint
+PLACES = 256  # at most, of the axes of a condition, at which it is asked how often it holds
 _ROUNDS = 8  # of replacing axes and sizes by their ends; each round leaves fewer of them
 UNBOUNDED: Range = (-math.inf, math.inf)
 
@@ -96,7 +99,7 @@ class Space:
         floors = index.floors
         for atom in dict.fromkeys(floors):
             for x, n in _remainders(atom, floors):
-                factor = _cofactor(index, atom)
+                factor = index.slope(atom)
                 if factor is None or not factor.terms or factor.terms[-1][1] % n.terms[-1][1]:
                     continue
                 k = -factor.terms[-1][1] // n.terms[-1][1]
@@ -110,7 +113,7 @@ class Space:
         """Put a size at an end where the index rises (or falls) with it, whatever others are."""
         names = [a for m, _ in index.terms for a in m if isinstance(a, str)]
         for name in sorted({n for n in names if names.count(n) > 1 and n in self.sizes}):
-            slope = _cofactor(index, name)
+            slope = index.slope(name)
             if slope is None:
                 continue
             low, high = self._interval(slope)
@@ -141,7 +144,7 @@ class Space:
         for monomial, coefficient in index.terms:
             term: Range = (coefficient, coefficient)
             for atom in monomial:
-                term = _times(term, self._atom_range(atom))
+                term = times(term, self._atom_range(atom))
             low, high = low + term[0], high + term[1]
         return low, high
 
@@ -150,20 +153,7 @@ class Space:
             if atom in self.axes:
                 return 0, max(0, self.bounds(self.axes[atom] - 1)[1])
             return self.sizes.get(atom, UNBOUNDED)
-        if is_floor(atom):
-            return self._floor_range(atom)
-        first, second = self.bounds(atom.first), self.bounds(atom.second)
-        pick = min if atom.kind == "min" else max
-        return pick(first[0], second[0]), pick(first[1], second[1])
-
-    def _floor_range(self, atom: Binary) -> Range:
-        low, high = self.bounds(atom.first)
-        smallest, largest = self.bounds(atom.second)
-        smallest = max(1, smallest)
-        divisors = (smallest, largest)
-        lows = [_floor_number(low, d) for d in divisors]
-        highs = [_floor_number(high, d) for d in divisors]
-        return min(lows), max(highs)
+        return RANGES[atom.kind](self.bounds(atom.first), self.bounds(atom.second))
 
     # ---- simplification
 
@@ -251,14 +241,10 @@ class Space:
 
     def domain(self, conditions: Iterable[Index]) -> tuple[Index, ...] | None:
         """The conditions that are not proven, in a fixed order; None where one never holds."""
-        kept: dict[Index, None] = {}
-        for condition in conditions:
-            low, high = self.bounds(condition)
-            if high < 0:
-                return None
-            if low < 0:
-                kept[condition] = None
-        return tuple(sorted(kept, key=str))
+        known = {condition: self.bounds(condition) for condition in conditions}
+        if any(high < 0 for _, high in known.values()):
+            return None
+        return tuple(sorted((c for c, (low, _) in known.items() if low < 0), key=str))
 
     def implies(self, domain: Iterable[Index], condition: Index) -> bool:
         """Proven: wherever all of the domain holds, the condition holds (multiples of single
@@ -296,9 +282,46 @@ class Space:
             return -self.floor(rest, slope), None  # ceil(-rest / slope)
         return None, self.floor(rest, -slope) + 1
 
+    def rises(self, index: Index, name: str) -> bool | None:
+        """Whether an index grows with a variable, whatever the others are, or falls; None where
+        that is not known."""
+        ways = set[bool | None]()
+        for monomial, coefficient in index.terms:
+            for n, atom in enumerate(monomial):
+                if name in atom_names(atom):
+                    others = monomial[:n] + monomial[n + 1 :]
+                    known = all(self._atom_range(a)[0] >= 0 for a in others)
+                    rises = self._atom_rises(atom, name) if known else None
+                    ways.add(None if rises is None else rises == (coefficient > 0))
+        return ways.pop() if len(ways) == 1 else None
+
+    def _atom_rises(self, atom: Atom, name: str) -> bool | None:
+        if isinstance(atom, str):
+            return True
+        if is_floor(atom) and name in atom.second.names():
+            return None
+        ways = {self.rises(i, name) for i in (atom.first, atom.second) if name in i.names()}
+        return ways.pop() if len(ways) == 1 else None
+
     def depends(self, index: Index) -> frozenset[str]:
         """The axes that an index mentions."""
         return frozenset(name for name in index.names() if name in self.axes)
+
+
+def share(
+    domain: Iterable[Index], extents: Mapping[str, int], sizes: Mapping[str, int] = {}
+) -> float:
+    """The part of all points at which a domain holds: exact over short axes, else at some places of
+    each. Conditions over other axes count as independent. extents: of axes."""
+    groups, whole = dict[frozenset[str], list[Index]](), 1.0
+    for condition in domain:
+        groups.setdefault(condition.names().intersection(extents), []).append(condition)
+    for axes, group in groups.items():
+        most = int(PLACES ** (1 / max(1, len(axes))))
+        spots = (np.arange(0, extents[a], -(-extents[a] // most)) for a in axes)
+        points = {**sizes, **dict(zip(axes, np.meshgrid(*spots, sparse=True)))}
+        whole *= np.all([c.evaluate(points) >= 0 for c in group], axis=0).mean()
+    return float(whole)
 
 
 def _remainders(atom: Binary, floors: Iterable[Binary]) -> Iterator[tuple[Index, Index]]:
@@ -331,24 +354,27 @@ def _half_space(condition: Index) -> Index:
     return condition
 
 
-def _cofactor(index: Index, atom: Atom) -> Index | None:
-    """f where index = f * atom + rest, and the rest does not mention a variable; or None."""
-    factor: dict[Monomial, int] = {}
-    names = atom_names(atom)
-    for monomial, coefficient in index.terms:
-        others = tuple(a for a in monomial if a is not atom and a != atom)
-        if len(others) < len(monomial) - 1:
-            return None  # a power
-        if isinstance(atom, str) and any(names & atom_names(a) for a in others):
-            return None
-        if len(others) < len(monomial):
-            factor[others] = factor.get(others, 0) + coefficient
-    return Index.build(factor)
+# ---- ranges of numbers
 
 
-def _times(a: Range, b: Range) -> Range:
+def times(a: Range, b: Range) -> Range:
+    """Of a product."""
     products = [0 if x == 0 or y == 0 else x * y for x in a for y in b]
     return min(products), max(products)
+
+
+def quotient(a: Range, b: Range) -> Range:
+    """Of floor(x / y), for y that are positive."""
+    divisors = max(1, b[0]), b[1]
+    lows, highs = ([_floor_number(end, d) for d in divisors] for end in a)
+    return min(lows), max(highs)
+
+
+RANGES: dict[str, Callable[[Range, Range], Range]] = {
+    "min": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+    "max": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+    "floor": quotient,
+}
 
 
 def _floor_number(value: Number, divisor: Number) -> Number:

@@ -222,9 +222,7 @@ def _pairs(kernel: Kernel) -> Iterator[tuple[str, str]]:
 
 
 def _together(axes: tuple[str, ...], a: str, b: str) -> bool:
-    if a not in axes or b not in axes:
-        return a not in axes and b not in axes
-    return axes.index(b) == axes.index(a) + 1
+    return (a, b) in pairwise(axes) or {a, b}.isdisjoint(axes)
 
 
 def _merge(kernel: Kernel, a: str, b: str) -> Kernel | None:
@@ -248,10 +246,8 @@ def _joined(kernel: Kernel, a: str, b: str) -> Mapping[str, int]:
     """buffer -> first of two neighbouring dimensions that are walked by a and by b."""
     found: dict[str, int] = {}
     for e in _accesses(kernel):
-        names = [i.names() for i in e.index]
-        for d in range(len(names) - 1):
-            if a in names[d] and b in names[d + 1] and not any(s in names[d] | names[d + 1]
-                                                               for s, _ in e.slots):  # fmt: skip
+        for d, (first, second) in enumerate(pairwise(e.index)):
+            if a in first.names() and b in second.names():
                 found[e.buffer] = d
     slotted = {e.buffer for e in _accesses(kernel) if e.slots}
     return {name: d for name, d in found.items() if name not in slotted}

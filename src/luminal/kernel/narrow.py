@@ -49,9 +49,8 @@ def largest(expression: Expression, values: Mapping[str, Value]) -> float:
 
 def _holds(dtype: DType, other: DType) -> bool:
     """Every number of one integer dtype is one of the other."""
-    if not (dtype.is_integer and other.is_integer):
-        return False
-    return dtype.lowest <= other.lowest and other.highest <= dtype.highest
+    whole = dtype.is_integer and other.is_integer
+    return whole and dtype.lowest <= other.lowest and other.highest <= dtype.highest
 
 
 def half_weights(kernel: Kernel, instructions: Collection[MatrixInstruction]) -> Kernel:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -36,7 +36,7 @@ def work(kernel: Kernel, sizes: Mapping[str, int] | None = None) -> Work:
     extents = extents_at(kernel, sizes)
     flops = sum(int(_operations(v) * _points(v, extents, sizes)) for v in kernel.values)
     moved = sum(
-        min(_elements(b.shape, sizes), _reached(kernel, b, extents)) * b.dtype.bytes
+        min(prod(_number(n, sizes) for n in b.shape), _reached(kernel, b, extents)) * b.dtype.bytes
         for b in kernel.buffers
     )
     return Work(flops, moved)
@@ -67,10 +67,6 @@ def _points(value: Value, extents: Mapping[str, int], sizes: Mapping[str, int]) 
 def _operations(value: Value) -> int:
     arithmetic = sum(isinstance(e, Apply) and e.op != "cast" for e in walk(value.body))
     return arithmetic + (1 if value.reduction else 0)
-
-
-def _elements(shape: Iterable[Index], sizes: Mapping[str, int]) -> int:
-    return prod(_number(extent, sizes) for extent in shape)
 
 
 def _number(extent: Index, sizes: Mapping[str, int]) -> int:

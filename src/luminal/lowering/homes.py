@@ -113,30 +113,23 @@ class Homes:
         mine = _lanes_below(path, depth, value.axes)
         if any(_lanes_below(p, depth, value.axes) != mine for p in readers):
             return False
-        extents = self._extents(value, path, depth)
-        count = math.prod(math.inf if e is None else e for e in extents.values())
+        count = math.prod(self._extents(value, path, depth).values())
         return count <= math.prod(n for _, n in mine) * self.schedule.registers
 
-    def _extents(self, value: Value, path: list[Node], depth: int) -> dict[str, int | None]:
-        """How much of each axis one turn of the home's loop covers; None: unknown."""
-        extents: dict[str, int | None] = {}
-        for axis in value.axes:
-            outer = [n for n in path[:depth] if n.loop.axis == axis]
-            if outer:
-                extents[axis] = outer[-1].reach
-            else:
-                high = self.space.bounds(self.kernel.axes[axis])[1]
-                extents[axis] = None if math.isinf(high) else max(1, int(high))
+    def _extents(self, value: Value, path: list[Node], depth: int) -> dict[str, float]:
+        """How much of each axis one turn of the home's loop covers, at most."""
+        extents = {a: max(1, self.space.bounds(self.kernel.axes[a])[1]) for a in value.axes}
+        extents |= {n.loop.axis: n.reach for n in path[:depth] if n.loop.axis in extents}
         return extents
 
     def _tile(self, value: Value, paths: list[list[Node]], depth: int) -> Home:
         extents = self._extents(value, paths[0], depth)
         rounded = []
         for axis, extent in extents.items():
-            if extent is None:
+            if math.isinf(extent):
                 raise Illegal(f"the tile of {value.name} has no bound along {axis}")
             _check_tails(value, paths[0][depth:], axis)
-            rounded.append(Index.of(_touched(extent, paths, depth, axis)))
+            rounded.append(Index.of(_touched(int(extent), paths, depth, axis)))
         storage = Storage(rounded, self.schedule.layouts.get(value.name, ()))
         size = storage.size.constant * value.dtype.bytes
         if size > LARGEST_TILE:

@@ -160,11 +160,8 @@ def _store(tree: Tree, value: Value, store: Store) -> Iterator[str]:
     walked = [n for n in path if n.loop.axis in store.ordered]
     if any(n.loop.kind == "parallel" for n in walked):
         yield f"{value.name}: an ordered axis is parallel"
-    order = list(dict.fromkeys(n.loop.axis for n in walked))
-    blocks = [n.loop.axis for n in walked]
-    turned = blocks != sorted(blocks, key=order.index) or order != [
-        a for a in value.axes if a in order
-    ]
+    order = [n.loop.axis for n in walked]
+    turned = order != sorted(order, key=value.axes.index)
     if turned and store.mode == "set":  # what is combined may come in any order
         yield f"{value.name}: ordered axes are not walked in the order {value.axes}"
     if any(n.lanes for n in walked[:-1]):

@@ -91,10 +91,7 @@ def contraction(kernel: Kernel) -> Contraction | None:
 
 
 def _factors(value: Value) -> tuple[Load, ...]:
-    body = value.body
-    if not isinstance(body, Apply) or body.op != "mul" or body.dtype is not f32:
-        return ()
-    loads = map(_widened, body.args)
+    loads = map(_widened, value.factors if value.body.dtype is f32 else ())
     return tuple(a for a in loads if isinstance(a, Load) and a.dtype in NAMES and not a.slots)
 
 
@@ -125,8 +122,8 @@ def _matrix(
     """An access that moves evenly along two axes, along one of them element by element."""
     buffer = kernel.buffer(access.buffer)
     offset = Storage(buffer.shape).offset(access.index, kernel.space())
-    strides = {a: _stride(offset, a) for a in (*axes, *batch)}
-    still = offset.substitute(dict.fromkeys(strides, ZERO))
+    strides = {a: offset.slope(a) or ZERO for a in (*axes, *batch)}
+    still = offset.without({*strides})
     if buffer.layout or sum((strides[a] * a for a in strides), still) is not offset:
         return None
     first, second = (strides[a] for a in axes)
@@ -135,10 +132,6 @@ def _matrix(
     if near != 1 or not kernel.space().nonnegative(leading - kernel.axes[along]):
         return None
     return Matrix(buffer.name, offset, turned, leading)
-
-
-def _stride(offset: Index, axis: str) -> Index:
-    return offset.substitute({axis: Index.of(1)}) - offset.substitute({axis: ZERO})
 
 
 def body(kernel: Kernel, threads: int, indexing: Indexing) -> list[Statement]:

@@ -106,19 +106,12 @@ def _space(kernel: Kernel, sizes: tuple[str, ...]) -> Space:
 
 
 def _buffers(kernel: Kernel, schedule: Schedule) -> dict[str, Memory]:
-    memories = {}
-    for buffer in kernel.buffers:
-        storage = Storage(buffer.shape, schedule.layouts.get(buffer.name, ()))
-        start = start_of(buffer.name)
-        memories[buffer.name] = Memory(buffer.name, buffer.dtype, storage, start, buffer.shape)
-    return memories
+    stored = ((b, Storage(b.shape, schedule.layouts.get(b.name, ()))) for b in kernel.buffers)
+    return {b.name: Memory(b.name, b.dtype, storage, start_of(b.name), b.shape)
+            for b, storage in stored}  # fmt: skip
 
 
 def _tiles(tree: Tree, homes: Homes) -> dict[str, Memory]:
-    memories = {}
-    for value in tree.values:
-        home = homes.by_name.get(value.name)
-        if home is not None and home.storage is not None:
-            name = f"{value.name} tile"
-            memories[name] = Memory(name, value.dtype, home.storage, start_of(name))
-    return memories
+    living = ((f"{v.name} tile", v.dtype, homes.by_name.get(v.name)) for v in tree.values)
+    return {name: Memory(name, dtype, home.storage, start_of(name))
+            for name, dtype, home in living if home and home.storage}  # fmt: skip

@@ -9,68 +9,46 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
 from math import isinf
-from typing import TypeAlias
 
 from ..graph.dtype import DType, i32, i64
+from ..graph.space import RANGES, UNBOUNDED, Range, quotient, times
 from ..kernel.program import For, Instruction, Parallel, Program, Statement, Val, When
 
-Interval: TypeAlias = tuple[float, float]
 LOWEST, HIGHEST = -(1 << 31), (1 << 31) - 1
-UNKNOWN = (float("-inf"), float("inf"))
 KEPT = ("less", "equal", "offset", "gather_at", "scatter_at", "cast")  # take either width
 
 
-def narrow_indices(program: Program, sizes: Mapping[str, Interval]) -> Program:
+def narrow_indices(program: Program, sizes: Mapping[str, Range]) -> Program:
     """The same program with narrow indices. sizes: bounds of run-time sizes."""
     return _Narrow(program, sizes).program()
 
 
-def _corners(compute: Callable[[float, float], float]) -> Callable[..., Interval]:
-    def rule(a: Interval, b: Interval) -> Interval:
-        if any(map(isinf, (*a, *b))):
-            return UNKNOWN
-        found = [compute(x, y) for x, y in product(a, b)]
-        return min(found), max(found)
-
-    return rule
+def _shifted(a: Range, b: Range) -> Range:
+    return quotient(a, (1 << int(b[0]), 1 << int(b[1]))) if 0 <= b[0] <= b[1] < 32 else UNBOUNDED
 
 
-def _mod(a: Interval, b: Interval) -> Interval:
-    return (0, b[1] - 1) if b[0] > 0 else UNKNOWN
+def _bits(most: float) -> Range:
+    return UNBOUNDED if isinf(most) else (0, (1 << int(most).bit_length()) - 1)
 
 
-def _quotient(a: Interval, b: Interval) -> Interval:
-    return _corners(lambda x, y: x // y)(a, b) if b[0] > 0 else UNKNOWN
-
-
-def _shifted(a: Interval, b: Interval) -> Interval:
-    fits = b[0] >= 0 and b[1] < 32 and not any(map(isinf, a))
-    return _corners(lambda x, y: int(x) >> int(y))(a, b) if fits else UNKNOWN
-
-
-def _bits(most: float) -> Interval:
-    return UNKNOWN if isinf(most) else (0, (1 << int(most).bit_length()) - 1)
-
-
-RULES: dict[str, Callable[..., Interval]] = {
-    "add": _corners(lambda x, y: x + y),
-    "mul": _corners(lambda x, y: x * y),
-    "min": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
-    "max": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
-    "mod": _mod,
-    "floor_div": _quotient,
+RULES: dict[str, Callable[..., Range]] = {
+    "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    "mul": times,
+    "min": RANGES["min"],
+    "max": RANGES["max"],
+    "mod": lambda a, b: (0, b[1] - 1) if b[0] > 0 else UNBOUNDED,
+    "floor_div": lambda a, b: quotient(a, b) if b[0] > 0 else UNBOUNDED,
     "shift_right": _shifted,
     "expand": lambda a: a,
-    "xor": lambda a, b: _bits(max(a[1], b[1])) if min(a[0], b[0]) >= 0 else UNKNOWN,
+    "xor": lambda a, b: _bits(max(a[1], b[1])) if min(a[0], b[0]) >= 0 else UNBOUNDED,
 }
 
 
 class _Narrow:
-    def __init__(self, program: Program, sizes: Mapping[str, Interval]) -> None:
+    def __init__(self, program: Program, sizes: Mapping[str, Range]) -> None:
         self.before, self.sizes = program, sizes
-        self.intervals: dict[str, Interval] = {}
+        self.intervals: dict[str, Range] = {}
         self.narrow: dict[str, Val] = {}  # i64 name -> the same number in 32 bits
         self.gone: set[str] = set()  # names that are defined in 32 bits only
         self.body: list[Statement] = []
@@ -79,17 +57,17 @@ class _Narrow:
     def program(self) -> Program:
         for name in self.before.sizes:
             size = Val(f"%d_{name}", i64)
-            self.intervals[size.name] = self.sizes.get(name, UNKNOWN)
+            self.intervals[size.name] = self.sizes.get(name, UNBOUNDED)
             self._shorten(size)
         self._statements(self.before.body)
         return replace(self.before, body=self.body)
 
     # ---- values
 
-    def interval(self, val: Val) -> Interval:
+    def interval(self, val: Val) -> Range:
         if val.literal:
             return int(val.name), int(val.name)
-        return self.intervals.get(val.name, UNKNOWN)
+        return self.intervals.get(val.name, UNBOUNDED)
 
     def _fits(self, val: Val) -> bool:
         low, high = self.interval(val)
@@ -165,7 +143,7 @@ class _Narrow:
         """An index that is computed in 32 bits, if its interval is known to allow that."""
         if ins.op == "iota":
             ends = (0, ins.attrs[0] * (out.width - 1))
-            found: Interval = (min(ends), max(ends))
+            found: Range = (min(ends), max(ends))
         elif ins.op in RULES:
             found = RULES[ins.op](*map(self.interval, ins.args))
         else:

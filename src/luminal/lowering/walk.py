@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from math import prod
 
 from ..errors import Illegal
@@ -240,12 +241,10 @@ class Walk:
 
     def units(self, root: Node, place: Place) -> None:
         """All work as one Parallel: the turns of the outermost parallel loops, nest after nest."""
-        nests: list[list[Item]] = []
-        for item in root.items:
-            if _is_parallel(item) or not nests or _is_parallel(nests[-1][0]):
-                nests.append([item])
-            else:
-                nests[-1].append(item)
+        nests = list[list[Item]]()
+        for parallel, items in groupby(root.items, _is_parallel):
+            run = [*items]
+            nests += [[item] for item in run] if parallel else [run]
         chains = [_chain(nest[0]) for nest in nests]
         counts = [self._count(chain, place) for chain in chains]
         total = sum(counts, Index.of(0))

@@ -10,7 +10,7 @@ import math
 from dataclasses import replace
 from functools import cache
 
-from ..graph.index import Atom, Index, atom_index, atom_names
+from ..graph.index import Index
 from ..graph.space import Space
 from ..kernel.kernel import Guard, Value, walk
 from .homes import Homes
@@ -42,12 +42,9 @@ class Limits:
         """The bounds that all values below a loop agree on, and all who read their tiles."""
         if not all(self._followed(value, node) for value in node.leaves()):
             return None, None
-        domains = {v.domain.get(node.loop.axis, (None, None)) for v in node.leaves()}
-        lows, highs = {low for low, _ in domains}, {high for _, high in domains}
-        return (
-            lows.pop() if len(lows) == 1 else None,
-            highs.pop() if len(highs) == 1 else None,
-        )
+        domains = (v.domain.get(node.loop.axis, (None, None)) for v in node.leaves())
+        low, high = (ends[0] if len({*ends}) == 1 else None for ends in zip(*domains))
+        return low, high
 
     def _followed(self, value: Value, node: Node) -> bool:
         """Whether those who read what this loop writes walk no more of the axis than it does."""
@@ -148,38 +145,13 @@ class Limits:
 
     def extreme(self, index: Index, place: Place, upper: bool) -> Bound:
         """The smallest or largest value of an index over a tile; None where it is not known."""
-        total = Index.of(0)
-        for monomial, coefficient in index.terms:
-            high = (coefficient > 0) == upper
-            atoms = [a for a in monomial if not self._fixed(a, place)]
-            if len(atoms) > 1:
+        ends = dict[str, Index]()
+        for axis in index.names() & place.index.keys():
+            rises = self.space.rises(index, axis)
+            if rises is None:
                 return None
-            others = (a for a in monomial if atoms and a is not atoms[0])
-            if any(self.space.bounds(atom_index(a))[0] < 0 for a in others):
-                return None
-            product = Index.of(coefficient)
-            for atom in monomial:
-                part = self._atom(atom, place, high)
-                if part is None:
-                    return None
-                product = product * part
-            total = total + product
-        return total
-
-    def _fixed(self, atom: Atom, place: Place) -> bool:
-        """Whether an atom is the same for the whole tile."""
-        return atom_names(atom).isdisjoint(place.index)
-
-    def _atom(self, atom: Atom, place: Place, upper: bool) -> Bound:
-        if isinstance(atom, str):
-            return self._end(atom, place, upper) if atom in place.index else Index.of(atom)
-        first, second = (self.extreme(i, place, upper) for i in (atom.first, atom.second))
-        if first is None or second is None:
-            return None
-        if atom.kind == "floor":
-            fixed = atom.second.names().isdisjoint(place.index)
-            return self.space.floor(first, atom.second) if fixed else None
-        return first.minimum(second) if atom.kind == "min" else first.maximum(second)
+            ends[axis] = self._end(axis, place, rises == upper)
+        return self.space.substitute(index, ends)
 
     def _end(self, axis: str, place: Place, upper: bool) -> Index:
         """The first or last index of an axis in a tile, over lanes too."""

@@ -81,47 +81,41 @@ class Axes:
 
     def split(self, composite: Composite, parts: Sequence[Index]) -> list[Composite] | None:
         """Consecutive pieces with these sizes, refining axes; None where it does not factor."""
-        rest, pieces = list(reversed(self.resolve(composite))), []
-        for part in parts:
-            piece: list[int] = []
-            need = part
+        rest, pieces = self.resolve(composite), list[Composite]()
+        for need in parts:
+            piece: Composite = ()
             while need != 1:
                 if not rest:
                     return None
-                axis = rest[-1]
-                extent = self.extents[axis]
+                extent = self.extents[rest[0]]
                 left = quotient(need, extent)
                 if left is not None:
-                    piece.append(rest.pop())
-                    need = left
-                    continue
-                if quotient(extent, need) is None:
+                    piece, rest, need = (*piece, rest[0]), rest[1:], left
+                elif quotient(extent, need) is not None:
+                    self._refine(rest[0], need)
+                    rest = self.resolve(rest)
+                else:
                     return None
-                rest[-1:] = reversed(self._refine(axis, need))
-            pieces.append(tuple(piece))
+            pieces.append(piece)
         return pieces if not rest else None
 
     def unify(self, first: Composite, second: Composite) -> bool:
         """Make two composites of equal size the same; False where they must stay apart."""
-        a, b = list(reversed(self.resolve(first))), list(reversed(self.resolve(second)))
+        a, b = self.resolve(first), self.resolve(second)
         while a and b:
-            x, y = a[-1], b[-1]
-            m, n = self.extents[x], self.extents[y]
-            if x == y or (m is n and self._merge(x, y)):
-                a.pop(), b.pop()
+            m, n = self.extents[a[0]], self.extents[b[0]]
+            if a[0] == b[0] or (m is n and self._merge(a[0], b[0])):
+                a, b = a[1:], b[1:]
             elif m is n:
                 return False
             elif quotient(n, m) is not None:
-                b[-1:] = reversed(self._refine(y, m))
+                self._refine(b[0], m)
             elif quotient(m, n) is not None:
-                a[-1:] = reversed(self._refine(x, n))
+                self._refine(a[0], n)
             else:
                 return False
-            a, b = self._current(a), self._current(b)
+            a, b = self.resolve(a), self.resolve(b)
         return not a and not b
-
-    def _current(self, stack: list[int]) -> list[int]:
-        return list(reversed(self.resolve(tuple(reversed(stack)))))
 
     def _merge(self, kept: int, gone: int) -> bool:
         apart = self.apart
@@ -134,7 +128,7 @@ class Axes:
         self._replaced[gone] = (kept,)
         return True
 
-    def _refine(self, axis: int, major: Index) -> Composite:
+    def _refine(self, axis: int, major: Index) -> None:
         """Cut an axis into (major, minor)."""
         minor = quotient(self.extents[axis], major)
         assert minor is not None
@@ -145,4 +139,3 @@ class Axes:
         for part in parts:
             self.apart[part] |= self.apart[axis] | (set(parts) - {part})
         self._replaced[axis] = parts
-        return parts

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from ..graph.order import post_order
 from ..graph.scalars import SCALARS
+from ..graph.space import share
 from .extract import Classes, ENode
 from .rates import CostModel
-from .terms import Domain
 
 if TYPE_CHECKING:
     from .plan import FusedKernel
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 FREE = frozenset(("const", "one", "index", "guard", "load"))
 _ONCE = 1e-9  # seconds: fewer kernels are better where nothing else tells
 _RUNS = 100  # in which a constant that is made once must have paid for its memory
-_SAMPLES = 64  # points at which the share of a guard's branch is estimated
-_GOLDEN = 0.6180339887498949  # multiples of it, without the whole part, are spread evenly
 _UNHELD = 100.0  # times: what the threads of a unit cannot hold is divided, and made again
 _OUTSIDE = {(0, 0)}  # the use of what no reduction uses
 _OPERAND = 1.1  # times the work: better the end of one contraction than an operand of the next
@@ -52,9 +50,10 @@ class CostEstimator:
         space = classes.encoding.space
         sizes = {**space.usual(model.hint), **(sizes or {})}
         self.extents = [max(1, int(space.axes[a].evaluate(sizes))) for a in classes.encoding.axes]
-        self.points, self.share = cache(self._points), cache(self._share)
+        self.points = cache(self._points)
+        axes = dict(zip(classes.encoding.axes, self.extents))
+        self.share = cache(lambda domain: share(domain, axes, sizes))
         self._prices = dict(measured or {})
-        self._sizes = sizes
         self.work = 0  # e-nodes of all the pieces that were priced
 
     def _points(self, mask: int) -> float:
@@ -63,19 +62,6 @@ class CostEstimator:
             return 1.0
         low = mask & -mask
         return self.extents[low.bit_length() - 1] * self.points(mask ^ low)
-
-    def _share(self, domain: Domain) -> float:
-        """The part of all points at which a domain holds, estimated."""
-        encoding = self.classes.encoding
-        names = encoding.names(encoding.mask(n for c in domain for n in c.names()))
-        held = 0
-        for sample in range(_SAMPLES):
-            point = dict(self._sizes)
-            for number, name in enumerate(names):
-                place = (sample + 0.5) * (1 / _SAMPLES + number * _GOLDEN) % 1.0
-                point[name] = int(place * self.extents[encoding.bit[name]])
-            held += all(c.evaluate(point) >= 0 for c in domain)
-        return held / _SAMPLES
 
     def price(self, piece: FusedKernel) -> float:
         """Seconds a run; what depends on constants only runs once, but takes memory."""
@@ -124,9 +110,7 @@ class _Estimate:
         level: dict[int, int] = {}
         for c in self.order:
             node = self.node[c]
-            below = 0
-            for child in node.inline:
-                below = max(below, level.get(child, 0))
+            below = max((level.get(child, 0) for child in node.inline), default=0)
             level[c] = below + (1 if node.over or self._hidden_maximum(node) else 0)
         return level
 

@@ -12,7 +12,7 @@ from functools import cmp_to_key
 from itertools import pairwise
 from typing import TypeAlias
 
-from ..graph.index import Index, Monomial, is_floor, names_of
+from ..graph.index import Index, names_of
 from ..graph.node import Shape, View, position
 from ..graph.space import Space
 from .axes import quotient
@@ -101,32 +101,15 @@ def _orders(
 
 def mixed_radix(index: Index, size: Index, space: Space) -> tuple[str, ...] | None:
     """The axes of which the index is exactly the row-major number below `size`, major first."""
-    strides = _strides(index, space)
-    if strides is None:
+    axes = {index.slope(a): a for a in sorted(space.depends(index))}  # by their strides
+    if sum((stride * a for stride, a in axes.items() if stride), Index.of(0)) is not index:
         return None
     order: list[str] = []
-    expected = ONE
-    while strides:
-        name = next((n for n, stride in strides.items() if stride is expected), None)
-        if name is None:
-            return None
-        del strides[name]
-        order.append(name)
-        expected = expected * space.axes[name]
-    return tuple(reversed(order)) if expected is size else None
-
-
-def _strides(index: Index, space: Space) -> dict[str, Index] | None:
-    """axis -> stride, of an index without floors and constant; strides may be symbolic."""
-    strides: dict[str, Index] = {}
-    for monomial, coefficient in index.terms:
-        axes = [a for a in monomial if isinstance(a, str) and a in space.axes]
-        if len(axes) != 1 or any(not isinstance(a, str) for a in monomial):
-            return None
-        rest = tuple(a for a in monomial if a is not axes[0])
-        stride = Index.build({rest: coefficient})
-        strides[axes[0]] = strides.get(axes[0], Index.of(0)) + stride
-    return strides
+    expected: Index = ONE
+    while expected in axes:
+        order.append(axes.pop(expected))
+        expected = expected * space.axes[order[-1]]
+    return tuple(reversed(order)) if expected is size and not axes else None
 
 
 # ---- where positions are cut
@@ -154,22 +137,10 @@ def _by_division(a: Index, b: Index) -> int:
 
 
 def _divisors(name: str, index: Index) -> Iterable[Index]:
-    for monomial, _ in index.terms:
-        for atom in monomial:
-            if is_floor(atom):
-                yield from _divisors(name, atom.first)
-                stride = _stride_of(name, atom.first.terms)
-                cut = quotient(atom.second, stride) if stride is not None else None
-                if cut is not None:
-                    yield cut
-
-
-def _stride_of(name: str, terms: tuple[tuple[Monomial, int], ...]) -> Index | None:
-    """The coefficient of a variable that occurs in a single term."""
-    found = [(m, c) for m, c in terms if name in m]
-    if len(found) != 1 or found[0][1] < 0:
-        return None
-    monomial, coefficient = found[0]
-    rest = list(monomial)
-    rest.remove(name)
-    return Index.build({tuple(rest): coefficient})
+    for atom in index.floors:
+        yield from _divisors(name, atom.first)
+        stride = atom.first.slope(name)
+        along = stride is not None and all(c > 0 for _, c in stride.terms)
+        cut = quotient(atom.second, stride) if stride and along else None
+        if cut is not None:
+            yield cut

@@ -19,7 +19,7 @@ from ..graph.scalars import SCALARS
 from ..graph.space import Space
 from .engine import Inserted
 from .language import OPAQUE, OPERATIONS, VISIBLE
-from .maps import compose, conditions_of, injective
+from .maps import NOWHERE, compose, conditions_of, injective
 from .normal import axis_key
 from .terms import Domain, Map, Region, ScatterMap, Term, is_reduction, mentioned
 
@@ -46,12 +46,7 @@ class Encoding:
 
     def mask(self, names: Iterable[str]) -> int:
         """The bits of these axes (names that are no axes of the region are sizes or the slot)."""
-        total = 0
-        for name in names:
-            position = self.bit.get(name)
-            if position is not None:
-                total |= 1 << position
-        return total
+        return sum(1 << place for place in {self.bit[n] for n in names if n in self.bit})
 
     def names(self, mask: int) -> tuple[str, ...]:
         """The axes of a mask, in the region's order."""
@@ -116,16 +111,11 @@ class Encoding:
         if mask & ~self.mask(axis for axis, _ in found.entries):
             raise CompileError(f"{found} leaves out axes of {self.names(mask)}, which it reads")
         entries = tuple((a, i) for a, i in found.entries if mask >> self.bit[a] & 1)
-        if len(entries) == len(found.entries):
-            conditions: Domain | None = found.conditions
-        else:
-            left = Map(tuple(e for e in found.entries if e not in entries), found.conditions)
-            conditions = conditions_of(self.space, left)
-        if conditions is None:
-            conditions = (Index.of(-1),)
-        if not conditions and all(i is Index.of(a) for a, i in entries):
+        left = Map(tuple(e for e in found.entries if e not in entries), found.conditions)
+        conditions = conditions_of(self.space, left)
+        if conditions == () and all(i is Index.of(a) for a, i in entries):
             return -1
-        return self.number("map", Map(entries, conditions))
+        return self.number("map", Map(entries, NOWHERE if conditions is None else conditions))
 
     def index_at(self, index: int, number: int) -> int:
         if conditions_of(self.space, self.items[number]) != ():

@@ -19,6 +19,7 @@ from .language import OPERATIONS, SCALAR
 from .terms import FROM_MEMORY, Leaf, Region, Term, mentioned
 
 INFINITE = math.inf
+SMALL = 1.01  # times what it is made of
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ class Classes:
     """The classes of an e-graph. All lists are indexed by class.
 
     axes: mask; fixed: known before the program runs; constant: also made from an input, and of a
-    size that does not change: worth keeping in memory.
+    size that does not change: worth keeping in memory. small: no larger than the inputs that it is
+    made of, or a root, which is stored in any case.
     first: operands before what is made of them: the first alternative made of earlier classes.
     """
 
@@ -64,10 +66,12 @@ class Classes:
     first: dict[int, int] = field(default_factory=dict)
     dtype: list[DType] = field(init=False)
     constant: list[bool] = field(init=False)
+    small: list[bool] = field(init=False)
 
     def __post_init__(self) -> None:
         count = len(self.alternatives)
-        self.dtype, self.constant = [ALL[0]] * count, [False] * count
+        self.dtype = [ALL[0]] * count
+        self.constant, self.small = [False] * count, [False] * count
 
     @property
     def order(self) -> Iterable[int]:
@@ -134,9 +138,7 @@ def classes_of(
     classes = Classes(region, encoding, alternatives, axes, fixed, roots)
     classes.first = first_choices(classes.alternatives)
     _find_dtypes(classes)
-    _find_constants(classes)
-    if again:
-        classes.constant = [a and b for a, b in zip(classes.constant, _no_larger(classes))]
+    _find_constants(classes, again)
     return classes
 
 
@@ -216,35 +218,22 @@ def _find_dtypes(classes: Classes) -> None:
         classes.dtype[c] = node.dtype or classes.dtype[node.children[0]]
 
 
-def _find_constants(classes: Classes) -> None:
-    """Fixed, made from a fixed input, and of a size that does not change from run to run."""
+def _find_constants(classes: Classes, again: bool) -> None:
+    """Which are small, and which are constant; again: of these only small ones."""
     space, names = classes.encoding.space, classes.encoding.names
-    from_memory = [False] * len(classes.fixed)
+    sources = [frozenset[int]()] * len(classes.fixed)  # inputs
+
+    def size(c: int) -> float:
+        extents = (space.axes[a] for a in names(classes.axes[c]))
+        whole = (n.constant if n.is_constant else INFINITE for n in extents)
+        return math.prod(whole) * classes.dtype[c].bytes
+
     for c in classes.order:
-        from_memory[c] = classes.is_input(c) or any(
-            any(from_memory[x] for x in n.children) for n in classes.alternatives[c]
-        )
-        static = all(space.axes[a].is_constant for a in names(classes.axes[c]))
-        classes.constant[c] = classes.fixed[c] and from_memory[c] and static
-
-
-def _no_larger(classes: Classes) -> list[bool]:
-    """Of each class that is constant, that it takes no more bytes than what it is made of, or is a
-    root, which is stored in any case."""
-    space, names = classes.encoding.space, classes.encoding.names
-    sources = [frozenset[int]()] * len(classes.constant)
-    found = [c in classes.roots for c in range(len(sources))]
-
-    def size(c: int) -> int:
-        axes = (space.axes[a].constant for a in names(classes.axes[c]))
-        return math.prod(axes) * classes.dtype[c].bytes
-
-    for c in filter(classes.constant.__getitem__, classes.order):
-        node = classes.alternatives[c][classes.first[c]]
-        below = (sources[x] for x in node.children)
-        sources[c] = frozenset([c]) if classes.is_input(c) else frozenset().union(*below)
-        found[c] = found[c] or size(c) <= sum(map(size, sources[c]))
-    return found
+        below = (sources[x] for n in classes.alternatives[c] for x in n.children)
+        sources[c] = frozenset([c][: classes.is_input(c)]).union(*below)
+        classes.small[c] = c in classes.roots or size(c) <= SMALL * sum(map(size, sources[c]))
+        known = classes.fixed[c] and bool(sources[c]) and size(c) < INFINITE
+        classes.constant[c] = known and (classes.small[c] or not again)
 
 
 # ---- seeds: one alternative for every class, bottom up, so never a cycle

@@ -10,6 +10,8 @@ from ..graph.index import Index, is_floor
 from ..graph.space import Space
 from .terms import SLOT, Domain, Map
 
+NOWHERE: Domain = (Index.of(-1),)  # where a read is never defined
+
 
 def within(space: Space, found: Map) -> list[Index]:
     """The conditions under which every entry stays inside its axis (a slot is clamped)."""
@@ -33,7 +35,7 @@ def compose(space: Space, inner: Map, outer: Map) -> Map:
     between += [*outer.conditions, *within(space, outer)]
     open_conditions = space.domain(between)
     if open_conditions is None:
-        return Map(entries, (Index.of(-1),))
+        return Map(entries, NOWHERE)
     implied = set(within(space, Map(entries)))
     return Map(entries, tuple(c for c in open_conditions if c not in implied))
 

@@ -24,6 +24,7 @@ HOPELESS = 1.4  # times the best plan: slower starts are not worth a descent
 
 Key: TypeAlias = tuple[int, ...]  # of a piece
 Choices: TypeAlias = tuple[list[int], frozenset[int]]  # an alternative a class, what is stored
+Nodes: TypeAlias = Sequence[ENode]  # the alternative of each class that is taken
 
 
 @dataclass(frozen=True)
@@ -142,8 +143,9 @@ class _Search:
         """Choices with few, some or many stored values, whichever is cheapest; the best first."""
         found: dict[tuple[int, ...], Choices] = {}
         for choice in self._choices():
-            densities = (set[int](), self._operands(choice), self._reductions(choice))
-            constants = self._constants(choice)
+            nodes = self._chosen(choice)
+            densities = (set[int](), self._operands(nodes), _reductions(nodes))
+            constants = self._constants(nodes)
             options = [(choice, frozenset(stored | constants)) for stored in densities]
             found[tuple(choice)] = min(options, key=self._price_of)
         return sorted(found.values(), key=self._price_of)
@@ -157,80 +159,40 @@ class _Search:
         if self.best == INFINITE:
             yield self.classes.acyclic()
 
-    def _operands(self, choice: list[int]) -> set[int]:
+    def _chosen(self, choice: Sequence[int]) -> Nodes:
+        """The alternative of each class that is taken."""
+        return [options[i] for options, i in zip(self.classes.alternatives, choice)]
+
+    def _operands(self, nodes: Nodes) -> set[int]:
         """Computed operands of reductions that depend on a reduction themselves."""
 
-        def passes(c: int, node: ENode) -> bool:
-            return node.op == "mul" or self._widens(c, node)
+        def passes(c: int) -> bool:
+            return nodes[c].op == "mul" or self._widens(c, nodes[c])
 
-        options = self.classes.alternatives
-        found = {c: options[c][choice[c]] for c in self._under_reductions(choice, passes)}
         stop = ("input", *FROM_MEMORY)
-        return {
-            c for c in self._deep(choice).intersection(found)
-            if not passes(c, found[c]) and found[c].op not in stop
-        }  # fmt: skip
+        below = self._deep(nodes) & _under_reductions(nodes, passes)
+        return {c for c in below if not passes(c) and nodes[c].op not in stop}
 
-    def _under_reductions(
-        self, choice: list[int], passes: Callable[[int, ENode], bool]
-    ) -> set[int]:
-        """What reductions read, and below that as far as a class passes."""
-
-        def below(c: int) -> tuple[int, ...]:
-            node = self.classes.alternatives[c][choice[c]]
-            return node.children if passes(c, node) else ()
-
-        reductions = self._reductions(choice)
-        return set(post_order((x for c in reductions for x in self._operands_of(choice, c)), below))
-
-    def _reductions(self, choice: list[int]) -> set[int]:
-        options = self.classes.alternatives
-        return {c for c, option in enumerate(choice) if options[c][option].over}
-
-    def _deep(self, choice: list[int]) -> set[int]:
+    def _deep(self, nodes: Nodes) -> set[int]:
         """Classes with a reduction below them, in the same kernel or behind memory."""
         deep: set[int] = set()
-        for c in self._operands_first(choice):
-            node = self.classes.alternatives[c][choice[c]]
-            if node.over or not deep.isdisjoint(node.children):
+        for c in self._operands_first(nodes):
+            if nodes[c].over or not deep.isdisjoint(nodes[c].children):
                 deep.add(c)
         return deep
 
-    def _constants(self, choice: list[int]) -> set[int]:
+    def _constants(self, nodes: Nodes) -> set[int]:
         """What is made of constants and read by what is not, unless that makes it larger."""
-        classes, found = self.classes, set()
-        for c in self._reached(choice):
-            if classes.constant[c]:
-                continue
-            for child in classes.alternatives[c][choice[c]].inline:
-                kept = self._narrowest(choice, child)
-                if self._worth_making(choice, kept):
-                    found.add(kept)
-        found |= {r for r in classes.roots if classes.constant[r]}
-        return found
+        constant, found = self.classes.constant, set[int]()
+        for c in self._reached(nodes):
+            if not constant[c]:
+                kept = {self._narrowest(nodes, child) for child in nodes[c].inline}
+                found |= {x for x in kept if constant[x] and self._storable(x, nodes[x], set())}
+        return found | {r for r in self.classes.roots if constant[r]}
 
-    def _narrowest(self, choice: list[int], c: int) -> int:
+    def _narrowest(self, nodes: Nodes, c: int) -> int:
         """What a value is a widened copy of."""
-        node = self.classes.alternatives[c][choice[c]]
-        return self._narrowest(choice, node.children[0]) if self._widens(c, node) else c
-
-    def _worth_making(self, choice: list[int], c: int) -> bool:
-        classes = self.classes
-        if not classes.constant[c] or classes.alternatives[c][choice[c]].op in ("input", "read"):
-            return False
-        return self.planner.estimator.bytes(c) <= 1.01 * self._source_bytes(choice, c)
-
-    def _source_bytes(self, choice: list[int], c: int) -> float:
-        """Of all that a value is computed from."""
-        nodes = {}
-
-        def below(x: int) -> tuple[int, ...]:
-            nodes[x] = self.classes.alternatives[x][choice[x]]
-            return nodes[x].inline
-
-        below(c)
-        found = [[x] if nodes[x].op == "input" else nodes[x].memory for x in post_order([c], below)]
-        return sum(self.planner.estimator.bytes(x) for some in found for x in some)
+        return self._narrowest(nodes, nodes[c].children[0]) if self._widens(c, nodes[c]) else c
 
     # ---- coordinate descent
 
@@ -266,16 +228,11 @@ class _Search:
 
     def _coordinates(self, choice: list[int]) -> list[tuple[int, int]]:
         """(class, alternative) or (class, BIT)."""
-        reached, found = self._reached(choice), []
-
-        def passes(c: int, node: ENode) -> bool:
-            return node.op in ("guard", "mul", "cast")
-
-        used = self._divergent(choice) | self._under_reductions(choice, passes)
-        for c in reached:
-            larger = self.classes.constant[c] and not self._worth_making(choice, c)
-            node = self.classes.alternatives[c][choice[c]]
-            if not larger and self._storable(c, node, used):
+        nodes, found = self._chosen(choice), list[tuple[int, int]]()
+        passing = ("guard", "mul", "cast")
+        used = self._divergent(nodes) | _under_reductions(nodes, lambda c: nodes[c].op in passing)
+        for c in self._reached(nodes):
+            if self._storable(c, nodes[c], used):
                 found.append((c, BIT))
             if self.classes.constant[c]:
                 continue
@@ -283,15 +240,15 @@ class _Search:
             found += [(c, i) for i in range(count) if count > 1]
         return found
 
-    def _divergent(self, choice: list[int]) -> set[int]:
+    def _divergent(self, nodes: Nodes) -> set[int]:
         """Values whose users part: they do not meet again before a reduction, memory or a root.
         Any other value is made once, whether its kernel stores it or not."""
-        classes, divergent = self.classes, set[int]()
-        meets = {root: root for root in classes.roots}
-        for c in reversed(self._operands_first(choice)):
-            node = classes.alternatives[c][choice[c]]
+        roots, divergent = self.classes.roots, set[int]()
+        meets = {root: root for root in roots}
+        for c in reversed(self._operands_first(nodes)):
+            node = nodes[c]
             end = node.over or node.op in ("scan", "wexp", "scatter")
-            mine = c if end or c in classes.roots else meets[c]
+            mine = c if end or c in roots else meets[c]
             met = [*((x, mine) for x in node.inline), *((x, ~x) for x in node.memory)]
             for child, where in met:
                 if meets.setdefault(child, where) != where:
@@ -299,33 +256,42 @@ class _Search:
                     divergent.add(child)
         return divergent
 
-    def _reached(self, choice: list[int]) -> list[int]:
-        """Classes that these choices use, nearest to the roots first."""
-        found = list(dict.fromkeys(self.classes.roots))
-        seen = set(found)
-        for c in found:
-            new = [x for x in self._operands_of(choice, c) if x not in seen]
-            seen.update(new)
-            found += dict.fromkeys(new)
-        return found
+    def _reached(self, nodes: Nodes) -> list[int]:
+        """Classes that are used, nearest to the roots first."""
+        found = dict.fromkeys(self.classes.roots)
+        waiting = list(found)
+        for c in waiting:
+            new = [x for x in dict.fromkeys(nodes[c].children) if x not in found]
+            found |= dict.fromkeys(new)
+            waiting += new
+        return waiting
 
-    def _operands_of(self, choice: list[int], c: int) -> tuple[int, ...]:
-        return self.classes.alternatives[c][choice[c]].children
-
-    def _operands_first(self, choice: list[int]) -> list[int]:
-        return post_order(self.classes.roots, lambda c: self._operands_of(choice, c))
+    def _operands_first(self, nodes: Nodes) -> list[int]:
+        return post_order(self.classes.roots, lambda c: nodes[c].children)
 
     def _storable(self, c: int, node: ENode, used: set[int]) -> bool:
-        """Values whose storing may pay: reductions, constants, and what is much used."""
+        """Values whose storing may pay: reductions, small constants, and what is much used."""
         if node.op in UNSTORED or self._widens(c, node):  # its operand is stored instead
             return False
-        return node.over != 0 or c in used or self.classes.constant[c]
+        if self.classes.constant[c]:
+            return self.classes.small[c]
+        return node.over != 0 or c in used
 
     def _widens(self, c: int, node: ENode) -> bool:
         """Its operand says the same in fewer bytes."""
         if node.op != "cast":
             return False
         return self.classes.dtype[node.children[0]].bytes < self.classes.dtype[c].bytes
+
+
+def _reductions(nodes: Nodes) -> set[int]:
+    return {c for c, node in enumerate(nodes) if node.over}
+
+
+def _under_reductions(nodes: Nodes, passes: Callable[[int], bool]) -> set[int]:
+    """What reductions read, and below that as far as a class passes."""
+    tops = (x for c in _reductions(nodes) for x in nodes[c].children)
+    return set(post_order(tops, lambda c: nodes[c].children if passes(c) else ()))
 
 
 def _cut(piece: FusedKernel) -> tuple[object, ...]:

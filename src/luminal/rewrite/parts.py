@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, product
+from itertools import combinations
 from math import prod
 from typing import TYPE_CHECKING
 
 from ..graph.index import Index
+from ..graph.space import Space
 from ..kernel.kernel import Apply, Constant, Expression, Guard, Kernel, Load, Store, Value
 
 if TYPE_CHECKING:
@@ -122,16 +123,13 @@ def _apart(p: Box, q: Box) -> bool:
 
 
 def _holds(kernel: Kernel, value: Value, part: Part) -> bool:
-    """The box lies in the whole, and all conditions hold in it: they are linear."""
+    """The box lies in the whole, and all conditions hold in it."""
     assert value.store is not None
     axes = [next(iter(index.names())) for index in value.store.index]
-    inside = all(r.start >= 0 and r.stop <= int(kernel.axes[a]) for a, r in zip(axes, part.box))
-    for condition in part.conditions:
-        linear = sum((Index.of(a) * condition.coefficient(a) for a in axes), Index.of(0))
-        if not (condition - linear).is_constant:
-            return False
-    corners = [dict(zip(axes, ends)) for ends in product(*((r[0], r[-1]) for r in part.box))]
-    return inside and all(c.evaluate(corner) >= 0 for c in part.conditions for corner in corners)
+    space = Space({}, {a: len(r) for a, r in zip(axes, part.box)})
+    here = {a: Index.of(a) + r.start for a, r in zip(axes, part.box)}
+    inside = all(space.inside(here[a], kernel.axes[a]) for a in axes)
+    return inside and all(space.nonnegative(c.substitute(here)) for c in part.conditions)
 
 
 # ---- those that make its parts

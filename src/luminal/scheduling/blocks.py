@@ -3,9 +3,8 @@ hold what is read again, and so that a crew shares the work out evenly."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
-from math import lcm, prod
+from math import lcm
 
 from .draft import Draft
 from .facts import round_up
@@ -30,7 +29,7 @@ def blocks_of(draft: Draft, tile: Tile, rows: list[str], written: list[str]) -> 
         unit = _unit(draft, tile, a)
         wanted = min(max(least[a], round_up(BLOCK, unit)), max(least[a], _cache_block(draft, a, t)))
         blocks[a] = max(least[a], _equal_block(size[a], unit, wanted))
-    while rows and units_of(draft, blocks, found.common) < UNITS * draft.target.threads:
+    while rows and draft.units(blocks, found.common) < UNITS * draft.target.threads:
         a = max(rows, key=lambda s: blocks[s] / least[s])
         if blocks[a] <= least[a]:
             break
@@ -71,7 +70,7 @@ def _idle(draft: Draft, axis: str, blocks: dict[str, int], block: int) -> float:
     """Time that a crew takes for units with such a block of an axis, over what it would take if
     all were always busy."""
     size, threads = draft.size[axis], draft.target.threads
-    others = units_of(draft, {**blocks, axis: size}, draft.found.common)
+    others = draft.units({**blocks, axis: size}, draft.found.common)
     if -(-size // block) * others > MANY * threads:
         return 1.0
     busy = [0] * threads
@@ -143,8 +142,3 @@ def _cache_block(draft: Draft, axis: str, step: int) -> int:
     if not bytes_each:
         return draft.size[axis]
     return max(step, draft.target.l2 // 2 // bytes_each // step * step)
-
-
-def units_of(draft: Draft, blocks: dict[str, int], axes: Iterable[str]) -> int:
-    """Of work, where these axes are shared out in blocks."""
-    return prod(-(-draft.size[a] // blocks.get(a, 1)) for a in axes)

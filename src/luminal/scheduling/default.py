@@ -28,7 +28,7 @@ from .frames_matrices import matrices
 from .frames_rows import row_frame, stream_frame
 from .keep import keep_values
 from .operands import add_operands, in_memory
-from .outline import Outline, again, outline, regroup, stream_together
+from .outline import Outline, again, outline, side_by_side
 from .panels import panels
 from .tile import Tile
 
@@ -94,10 +94,7 @@ def drafted(kernel: Kernel, target: Target, decisions: Decisions | None = None) 
         found = again(found, made, operands)
     if not found.streams and sum_of_sums(found):
         found = again(found, in_turn(found), operands)
-    elif not found.streams and len(found.group) > 1:
-        found = again(found, regroup(found.kernel, found.group), operands)
-    together = stream_together(found)
-    if together is not None:
+    elif (together := side_by_side(found)) != found.kernel:
         found = again(found, together, operands)
     draft = Draft(found, operands)
     _choose(draft)

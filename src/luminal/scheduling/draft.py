@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import prod
 
@@ -108,6 +108,10 @@ class Draft:
     def bytes(self, dtype: DType, axes: Iterable[str]) -> int:
         """Of a tile over whole axes."""
         return dtype.bytes * prod(self.size[a] for a in axes)
+
+    def units(self, blocks: Mapping[str, int], axes: Iterable[str]) -> int:
+        """Of work, where these axes are shared out in blocks."""
+        return prod(-(-self.size[a] // blocks.get(a, 1)) for a in axes)
 
     def storable(self, value: Value, lane: str) -> bool:
         """With these lanes: they lie side by side, or no others would, and what is computed in them

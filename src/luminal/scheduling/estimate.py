@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from itertools import pairwise, product
+from itertools import pairwise
 from math import hypot, prod
 
 from ..graph.dtype import DType
 from ..graph.index import Index
-from ..kernel.domains import Ends
+from ..graph.space import share
 from ..kernel.kernel import Value
 from ..kernel.program import LINE
 from .draft import Draft
@@ -21,7 +19,6 @@ NEAR = 1.0  # the same of one that is loaded from the second cache
 PARTIAL = 2.0  # of a vector of which the axis fills a part
 TURNED = 0.5  # the same where blocks are transposed in registers
 WAIT = 480.0  # cycles from a load of a group of threads to its numbers
-PLACES = 16  # of an axis, at which the ends of a domain are looked at
 WINDOWED, CROWDED = 1.01, 2.5  # times the cycles of a product that reads windows where they lie
 ASKED = 1.3  # the same where it asks which taps there are
 
@@ -118,43 +115,15 @@ def _written(draft: Draft) -> frozenset[str]:
 
 
 def _walked(draft: Draft, v: Value) -> float:
-    """The part of its points that a value has within its domain, as an average over some places of
-    the axes that its ends depend on; of what is written out, where there is something."""
-    share = 1.0
-    for a, ends in draft.facts.domain(v).items():
-        share *= _mean(draft, [e for e in ends if e is not None], partial(_within, draft, a, ends))
-    return share * _there(draft, v)
-
-
-def _within(draft: Draft, axis: str, ends: Ends, at: Mapping[str, int]) -> float:
-    (low, high), size = ends, draft.size[axis]
-    first = 0 if low is None else max(0, int(low.evaluate(at)))
-    last = size if high is None else min(size, int(high.evaluate(at)))
-    return max(0, last - first) / size
-
-
-def _there(draft: Draft, v: Value) -> float:
-    """The part of the positions that are written out at which no operand is padding."""
-    known, groups = _written(draft), dict[frozenset[str], list[Index]]()
-    for x in draft.facts.accesses(v) if v in draft.found.group else ():
-        for c in x.conditions:
-            if c.names() & draft.facts.spelled and c.names() <= known:
-                groups.setdefault(c.names(), []).append(c)
-    return prod(_mean(draft, group, partial(_hold, group)) for group in groups.values())
-
-
-def _hold(conditions: Sequence[Index], at: Mapping[str, int]) -> float:
-    return float(all(c.evaluate(at) >= 0 for c in conditions))
-
-
-def _mean(draft: Draft, ends: Sequence[Index], share: Callable[[dict[str, int]], float]) -> float:
-    """Of a share at some places of the axes in these indices; 1 where they have run-time sizes."""
-    names = sorted({n for i in ends for n in i.names()})
-    if not all(n in draft.size for n in names):
-        return 1.0
-    spots = [range(0, size, -(-size // PLACES)) for size in map(draft.size.__getitem__, names)]
-    shares = [share(dict(zip(names, place))) for place in product(*spots)]
-    return sum(shares) / len(shares)
+    """The part of its points that a value has within its domain; of what is written out, where no
+    operand is padding. What depends on run-time sizes counts as a whole."""
+    facts, known = draft.facts, _written(draft)
+    domain = facts.domain(v).items()
+    inside = [Index.of(a) - low for a, (low, _) in domain if low is not None]
+    inside += [high - 1 - a for a, (_, high) in domain if high is not None]
+    for x in facts.accesses(v) if v in draft.found.group else ():
+        inside += [c for c in x.conditions if c.names() & facts.spelled and c.names() <= known]
+    return share([c for c in inside if c.names() <= draft.size.keys()], draft.size)
 
 
 def again(draft: Draft, v: Value) -> float:

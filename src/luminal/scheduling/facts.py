@@ -229,44 +229,28 @@ class Facts:
         return self._stored[value.name].get(axis, 0)
 
     def _strides(self, e: Load | Store) -> dict[str, int]:
-        strides: dict[str, float] = {}
-        through: set[str] = set()  # axes that move it through a floor
-        slots = {name: self.kernel.axes_of(body) for name, body in e.slots}
-        step = 1
+        """How far a step along each axis moves an access; far where data say how far."""
+        strides, step = dict[str, float](), 1
         for index, extent in zip(e.index[::-1], self.buffers[e.buffer].shape[::-1]):
-            for monomial, coefficient in index.terms:
-                for axis, move in self._moves(monomial, coefficient, slots):
-                    strides[axis] = strides.get(axis, 0) + move * step
-                through.update(*(atom_names(a) for a in monomial if not isinstance(a, str)))
+            names = index.names()
+            data = (self.kernel.axes_of(body) for name, body in e.slots if name in names)
+            for axis in frozenset[str]().union(*data):
+                strides[axis] = strides.get(axis, 0) + FAR * step
+            for axis in names & self.size.keys():
+                strides[axis] = strides.get(axis, 0) + self._move(index, axis) * step
             step *= self.number(extent)
+        through = frozenset[str]().union(*(atom_names(a) for i in e.index for a in i.compound))
         return {
             a: max(FLOORED, int(abs(n))) if a in through else int(n) for a, n in strides.items()
         }
 
-    def _moves(
-        self, monomial: tuple[object, ...], coefficient: int, slots: Mapping[str, frozenset[str]]
-    ) -> Iterator[tuple[str, float]]:
-        """How one term of an index moves along each axis that it mentions."""
-        term = Index.build({monomial: coefficient})  # type: ignore[dict-item]
-        axes = [n for n in term.names() if n in self.size]
-        plain = [a for a in monomial if isinstance(a, str) and a in self.size]
-        for axis in axes:
-            if len(plain) == len(axes) == 1:
-                rest = tuple(a for a in monomial if a != axis)
-                yield axis, self.number(Index.build({rest: coefficient}))  # type: ignore[dict-item]
-            else:
-                yield axis, FAR if plain else self._mean(term, axis)
-        for slot in slots.keys() & term.names():
-            for axis in slots[slot]:
-                yield axis, FAR
-
-    def _mean(self, term: Index, axis: str) -> float:
+    def _move(self, index: Index, axis: str) -> float:
         """How far a step moves on the average, the other axes at their start."""
-        last = self.size[axis] - 1
+        last = max(1, self.size[axis] - 1)
         start = {n: 0 if n in self.size else self.hints.get(n, self.target.hint)
-                 for n in term.names()}  # fmt: skip
-        far = term.evaluate({**start, axis: last}) - term.evaluate({**start, axis: 0})
-        return float(far) / max(1, last)
+                 for n in index.names()}  # fmt: skip
+        far = index.evaluate({**start, axis: last}) - index.evaluate(start)
+        return float(far) / last
 
 
 def weight(expression: Expression) -> float:
@@ -287,8 +271,8 @@ def worked_out(facts: Facts, expression: Expression) -> bool:
 
 
 def _extrema(index: Index, axes: Collection[str]) -> bool:
-    atoms = (a for monomial, _ in index.terms for a in monomial if not isinstance(a, str))
-    return any(a.kind != "floor" and not atom_names(a).isdisjoint(axes) for a in atoms)
+    atoms = (a for a in index.compound if a.kind != "floor")
+    return any(not atom_names(a).isdisjoint(axes) for a in atoms)
 
 
 def guarded(

@@ -11,7 +11,7 @@ from math import prod
 from ..kernel.kernel import Value
 from ..kernel.program import LINE
 from ..kernel.schedule import Loop
-from .blocks import IDLE, blocks_of, copies_panels, units_of
+from .blocks import IDLE, blocks_of, copies_panels
 from .draft import Draft
 from .facts import round_up, weight
 from .outline import UNITS
@@ -169,7 +169,7 @@ def _lanes_inside(
     found, lane = draft.found, tile.lane
     rest = [v for v in found.values if v not in found.group and not _shares(draft, v, tile)]
     lacking = any(found.matters(v) for v in rest) and all(lane not in v.axes for v in rest)
-    units = units_of(draft, blocks, order[:-1])
+    units = draft.units(blocks, order[:-1])
     fixed = draft.target.group > 1 or tile.reduced or tile.matrices
     return order[-1:] == [lane] and lacking and not fixed and units >= UNITS * draft.target.threads
 
@@ -183,7 +183,7 @@ def _claimed(
     alike.intersection_update(*(v.axes for v in draft.found.values))
     left = [a for a in order if not fixed[a] or blocks.get(a, 1) < draft.size[a]]
     while draft.target.group == 1 and len(left) > 1:
-        axis, units = left[-1], units_of(draft, blocks, left[:-1])
+        axis, units = left[-1], draft.units(blocks, left[:-1])
         each = draft.facts.points(main) // (units * draft.size[axis])
         small = each < LEAST_UNIT and units >= UNITS * draft.target.threads
         if not (small and fixed[axis] and axis in alike and axis not in blocks):
@@ -233,11 +233,9 @@ def _reduced_block(draft: Draft, tile: Tile, main: Value, width: int) -> list[Lo
     if fixed or (tile.pair and tile.pair[0].staged):  # copied ahead
         return []
     block = size[axis]
-    large = panel > draft.target.l2 // 2
-    while large and panel > draft.target.l2 // 4 and block % 2 == 0:
-        block, panel = block // 2, panel // 2
-    near = _near_steps(draft, tile, main)
-    while block > near and block % 2 == 0:
+    held = block * (draft.target.l2 // 4) // panel if panel > draft.target.l2 // 2 else block
+    most = min(held, _near_steps(draft, tile, main))
+    while block > most and block % 2 == 0:
         block //= 2
     options = [size[axis] >> n for n in range(12) if size[axis] % (64 << n) == 0]
     block = draft.facts.decisions.number(f"depth {axis}", block, options)

@@ -46,7 +46,7 @@ def row_frame(draft: Draft) -> None:
               and any(abs(x.stride(t.lane)) > 1 for x in draft.facts.accesses(v))]  # fmt: skip
     near = _near(draft, free, across)
     room = _page_units(draft, free, near, across, work) if near else _row_units(draft, free, work)
-    if not free or _count(draft, room) < 2 * draft.target.threads:
+    if not free or draft.units(room.within, room.within) < 2 * draft.target.threads:
         room = _lane_units(draft, [a for a in every if a in lanes], bool(turned), room)
     reducing = any(v.reduction for v in found.values)
     row = room
@@ -143,10 +143,6 @@ def _lane_units(draft: Draft, axes: list[str], turned: bool, room: Room) -> Room
         if draft.size[a] > block or not draft.facts.static[a] or not room.outer:
             room = room.add(parallel(a, block))
     return room
-
-
-def _count(draft: Draft, room: Room) -> int:
-    return prod(-(-draft.size[a] // step) for a, step in room.within.items())
 
 
 # ---- stream

@@ -235,16 +235,6 @@ def shared_out(found: Outline, lane: str | None, operands: Collection[str] = ())
     return taken
 
 
-def regroup(kernel: Kernel, group: list[Value]) -> Kernel:
-    """Program order with the reductions of a group side by side, so that they share loops: behind
-    what needs none of them."""
-    place = {v.name: int(v in group) for v in kernel.values}
-    for v in kernel.values:
-        needed = v.reads(so_far=False) - {v.name}
-        place[v.name] = max([place[v.name], *(2 for name in needed if place[name])])
-    return replace(kernel, values=tuple(sorted(kernel.values, key=lambda v: place[v.name])))
-
-
 def stream_of(found: Outline, value: Value) -> str | None:
     """The stream in whose loop a value stands: it walks its axis, or looks at a running value. A
     value may have the axis of another stream too, one that its results run through later."""
@@ -256,16 +246,14 @@ def stream_of(found: Outline, value: Value) -> str | None:
     return next((a for a in walked if a in found.streams), None)
 
 
-def stream_together(found: Outline) -> Kernel | None:
-    """The values of each stream side by side, so that one loop computes them: what stands between
-    and feeds none of them comes after. None if nothing stands between."""
-    if not found.streams:
-        return None
+def side_by_side(found: Outline) -> Kernel:
+    """The values of each stream, or the reductions of a group, side by side, so that they share
+    their loops: what stands between and feeds none of them comes after."""
     values, ends = found.values, _ends_before(found)
-    inside = [v.name for v in values if stream_of(found, v)]
-    for number in range(max(ends.values()) + 1):
-        values = _together(values, {name for name in inside if ends[name] == number})
-    return None if values == found.values else replace(found.kernel, values=values)
+    inside = [v for v in values if stream_of(found, v)] if found.streams else found.group
+    for number in sorted({ends[v.name] for v in inside}):
+        values = _together(values, {v.name for v in inside if ends[v.name] == number})
+    return replace(found.kernel, values=values)
 
 
 def _together(values: tuple[Value, ...], walked: set[str]) -> tuple[Value, ...]:

@@ -173,8 +173,8 @@ class _Split:
 
     def _second(self) -> Iterator[Value]:
         running = {n for v in self.by_name.values() for n in v.reads(so_far=True)}
-        yield from (self._whole(v) for n, v in self.totals.items() if n in running)
-        yield from (self._whole(v) for n, v in self.totals.items() if n not in running)
+        for v in sorted(self.totals.values(), key=lambda v: v.name not in running):
+            yield self._whole(v)
         behind = Rewriter(self._of_all)
         yield from (behind.value(replace(v, domain={})) for v in self.by_name.values()
                     if v.name not in self.totals)  # fmt: skip

@@ -39,13 +39,10 @@ class Multiples:
 def together(places: list[int], aligned: int, most: int) -> Iterator[tuple[int, int]]:
     """Sorted elements as (first, count): a power of two of neighbours, begun at a multiple of it.
     aligned: of what the element of number 0 is a multiple."""
-    at = 0
-    while at < len(places):
-        count = most
-        while count > 1:
-            run = places[at : at + count] == [*range(places[at], places[at] + count)]
-            if run and gcd(aligned, places[at]) % count == 0:
-                break
-            count //= 2
-        yield places[at], count
-        at += count
+    while places:
+        first = places[0]
+        counts = (most >> n for n in range(most.bit_length()))
+        count = next(n for n in counts if places[:n] == [*range(first, first + n)]
+                     and gcd(aligned, first) % n == 0)  # fmt: skip
+        yield first, count
+        places = places[count:]

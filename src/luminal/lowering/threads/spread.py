@@ -35,9 +35,7 @@ from ..verify import LOADS, STORES, instructions, is_matrix, parted
 from .aligned import Multiples, together
 from .barriers import BARRIER, with_barriers
 from .fragments import fragments_of, most_lanes, steps_apart, widest
-from .in_turn import few_at_a_time
-from .loads_first import loads_first
-from .neighbours import side_by_side
+from .loads import few_at_a_time, loads_first, side_by_side
 from .owners import THREAD, Row, Way, wide
 from .shared_operands import Staged
 
@@ -50,7 +48,7 @@ def spread(program: Program, target: Target, ordered: frozenset[str] = NONE) -> 
     which a later store counts. Raises Illegal for vectors that so many threads cannot hold, and for
     tiles that they cannot share."""
     (units,) = [s for s in program.body if isinstance(s, Parallel)]
-    vectors = [s for s in program.body if isinstance(s, Instruction) and most_lanes(s) > 1]
+    vectors = _of_vectors(program.body)
     body = [*vectors, *units.body]
     if all(most_lanes(s) == 1 for s in instructions(body)):
         return program
@@ -74,6 +72,16 @@ def spread(program: Program, target: Target, ordered: frozenset[str] = NONE) -> 
         raise Illegal(f"tiles of {total} bytes for the threads of a unit")
     around = [*before, replace(units, body=[together])]
     return replace(program, body=around, tiles=tiles)
+
+
+def _of_vectors(body: list[Statement]) -> list[Instruction]:
+    """What is computed before the units in vectors, and what follows from that."""
+    found, names = list[Instruction](), set[str]()
+    for s in (s for s in body if isinstance(s, Instruction)):
+        if most_lanes(s) > 1 or any(a.name in names for a in s.args):
+            found.append(s)
+            names |= {s.out.name} if s.out else set()
+    return found
 
 
 class _Lanes(Staged):
