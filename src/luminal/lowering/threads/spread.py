@@ -50,7 +50,7 @@ def spread(program: Program, target: Target, ordered: frozenset[str] = NONE) -> 
     which a later store counts. Raises Illegal for vectors that so many threads cannot hold, and for
     tiles that they cannot share."""
     (units,) = [s for s in program.body if isinstance(s, Parallel)]
-    vectors = [s for s in program.body if isinstance(s, Instruction) and most_lanes(s) > 1]
+    vectors = _of_vectors(program.body)
     body = [*vectors, *units.body]
     if all(most_lanes(s) == 1 for s in instructions(body)):
         return program
@@ -74,6 +74,17 @@ def spread(program: Program, target: Target, ordered: frozenset[str] = NONE) -> 
         raise Illegal(f"tiles of {total} bytes for the threads of a unit")
     around = [*before, replace(units, body=[together])]
     return replace(program, body=around, tiles=tiles)
+
+
+def _of_vectors(body: list[Statement]) -> list[Instruction]:
+    """Those in no unit that make vectors, or something of them: threads have their lanes."""
+    found: dict[str, Instruction] = {}
+    for s in body:
+        if not isinstance(s, Instruction) or s.out is None:
+            continue
+        if most_lanes(s) > 1 or any(a.name in found for a in s.args):
+            found[s.out.name] = s
+    return [*found.values()]
 
 
 class _Lanes(Staged):
