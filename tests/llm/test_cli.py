@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import io
 import json
@@ -37,6 +38,23 @@ def run(*words: object, input: str | None = None) -> tuple[int, str, str]:
 def test_the_package_is_a_command_too() -> None:
     shown = subprocess.run([sys.executable, "-m", "luminal", "--help"], capture_output=True)
     assert shown.returncode == 0 and shown.stdout.startswith(b"Usage: luminal [OPTIONS] COMMAND")
+
+
+def test_an_interrupt_while_a_model_loads_ends_the_process() -> None:
+    """As a signal, not as an exception that an import in another thread may lose."""
+    text = ("import os; from luminal.cli import llm, main;"
+            " llm.look_at_host = lambda: os.kill(os.getpid(), 2); main(['run', 'hello'])")
+    start = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    shown = subprocess.run([sys.executable, "-c", text], capture_output=True, preexec_fn=start)
+    assert (shown.returncode, shown.stdout, shown.stderr) == (-signal.SIGINT, b"", b"")
+
+
+def test_an_interrupt_ends_a_command_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.modules["luminal.cli.main"], "machine_rows", interrupted)
+    assert run("info") == (130, "", "")
 
 
 def test_run_prints_the_reply() -> None:
