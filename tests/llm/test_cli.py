@@ -284,6 +284,33 @@ def test_a_file_that_holds_no_conversation_is_told(
     assert told.count("luminal: ") == 2 == told.count("\n") and len(talk.messages) == 1
 
 
+@pytest.mark.parametrize("line", [
+    "/image ~nobody-of-this-name/a.png", "/save a\0b", "/load ~nobody-of-this-name/a",
+    '{"messages": [{"role": "user", "content": ["a"]}], "sampling": {}}', "[" * 100_000,
+])  # fmt: skip
+def test_files_that_no_chat_can_use_do_not_end_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str
+) -> None:
+    talk = Conversation(Repeating(), 8, {}, None)  # type: ignore[arg-type]
+    (tmp_path / "kept").write_text(line)
+    talk.turn(line if line.startswith("/") else f"/load {tmp_path / 'kept'}")
+    assert capsys.readouterr().err.count("luminal: ") == 1 and not talk.messages
+
+
+def test_another_reply_that_fails_leaves_the_last_one() -> None:
+    class Failing:
+        def stream(self, *given: Any, **options: Any) -> Iterator[str]:
+            raise InputError("on purpose")
+            yield ""
+
+    talk = Conversation(Repeating(), 8, {}, None)  # type: ignore[arg-type]
+    talk.turn("one")
+    before = list(talk.messages)
+    talk.llm = Failing()  # type: ignore[assignment]
+    talk.turn("/retry")
+    assert talk.messages == before and len(before) == 2
+
+
 def test_facts_as_json(tmp_path: Path) -> None:
     directory = checkpoint("llama3")[0]
     options = ("--max-tokens", 3, "--context", 64, "--threads", 1, "--no-chat")
