@@ -192,13 +192,14 @@ class Store:
             return set()
 
     def _listed(self) -> set[str]:
-        """Names of files with our suffix, there or removed already."""
+        """Names of files with our suffix, there or removed already. A damaged list has less."""
         assert self.folder is not None
         try:
             names = (self.folder / LIST).read_text("ascii", "replace").splitlines()
         except OSError:
             return set()
-        return {n for n in names if n.endswith(self.suffix) and os.path.basename(n) == n}
+        ours = (n for n in names if n.endswith(self.suffix) and n.isprintable())
+        return {n for n in ours if os.path.basename(n) == n}
 
     def _list(self, path: Path) -> None:
         """From now on this file is ours. Raises OSError where it is somebody else's."""

@@ -145,6 +145,13 @@ def test_the_list_of_files_stays_short(tmp_path: Path, monkeypatch: pytest.Monke
     assert not list(tmp_path.iterdir())
 
 
+def test_a_damaged_list_of_files(tmp_path: Path) -> None:
+    (tmp_path / ".luminal-kept").write_bytes(b"\x00.luminal\n\xff/.luminal\n\xfe\n")
+    store = Store(tmp_path)
+    put(store, "a", b"data")
+    assert store.find("a", Path.read_bytes) == b"data" and "1 files" in store.describe()
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_a_full_folder_is_looked_at_seldom(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool

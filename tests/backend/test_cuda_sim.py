@@ -54,6 +54,15 @@ def test_masked_loads_keep_all_bits(device: str) -> None:
     assert found[0] == 2**62 + 2**61 + 8
 
 
+@pytest.mark.parametrize("device", ["cuda:sim", "hip:sim"])
+def test_numbers_made_of_positions_alone(device: str) -> None:
+    """No unit reads memory for their maximum: it stands before the units, and is of threads."""
+    graph = Graph()
+    halves = graph.iota((17,), "i0").cast("f32") * 0.5
+    found = on(device)(graph, [halves - halves.max()], {})
+    np.testing.assert_array_equal(found[0], np.arange(17) / 2 - 8)
+
+
 @pytest.mark.parametrize("dtype", [i8, u8])
 def test_all_bytes_as_floats(dtype: DType) -> None:
     """CUDA's text makes them of the last bits of a float."""

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from luminal.frontend.torch import table
 from luminal.torch import backend, report
 
 
@@ -334,3 +335,25 @@ def test_polynomials_of_bytes_do_not_wrap(kind):
     function = getattr(torch.special, f"shifted_chebyshev_polynomial_{kind}")
     x = torch.tensor([0, 1, 200], dtype=torch.uint8)
     close(torch.compile(lambda x: function(x, 2), backend=backend)(x), function(x, 2))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_list_of_no_dimensions_is_all_of_them(dynamic):
+    """But for `any` and `all`, which then combine nothing."""
+
+    def f(x):
+        sums = [function(x, [], keepdim=True) for function in (torch.sum, torch.mean, torch.amax)]
+        return *sums, torch.var(x, []), torch.norm(x, dim=[]), x.any([], True), x.all([])
+
+    x = torch.tensor([[0.0, 3.0], [1.0, 2.0]])
+    for got, expected in zip(torch.compile(f, backend=backend, dynamic=dynamic)(x), f(x)):
+        close(got, expected)
+    assert not report().fallbacks
+
+
+def test_a_shape_that_is_not_pytorchs_is_refused_where_sizes_vary(monkeypatch):
+    """At the sizes of the trace it is another one."""
+    monkeypatch.setitem(table.RULES, "sin.default", lambda x: x[:1])
+    x = torch.randn(3, 2)
+    close(torch.compile(torch.sin, backend=backend, dynamic=True)(x), x.sin())
+    assert report().fallbacks

@@ -90,3 +90,22 @@ def test_it_runs_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_enough_rows_stay_one_kernel() -> None:
     kernel = attention("attention")
     assert len(prepare(kernel, group_target(132))) == 1
+
+
+def test_factors_see_the_maximum_of_their_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are walked inside the loop over keys, and maxima are kept in memory of their own."""
+    monkeypatch.setattr(split, "LEAST_WORK", 1)
+    monkeypatch.setattr(split, "ONLINE", 128)
+    cx = luminal.Graph()
+    q, v = cx.tensor((6, 5)), cx.tensor((6, 5))
+    y = ops.softmax(q @ q.T, 1).matmul(v).output()
+    rng = np.random.default_rng(0)
+    given = {x: rng.standard_normal((6, 5)).astype(np.float32) for x in (q, v)}
+    found = []
+    for device in ("cuda:sim", "reference"):
+        rt = cx.compile(device=device, cache=False, database=False)
+        for x, array in given.items():
+            rt[x] = array
+        rt.run()
+        found.append(np.array(rt[y]))
+    np.testing.assert_allclose(*found, rtol=1e-5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import io
 import json
@@ -37,6 +38,23 @@ def run(*words: object, input: str | None = None) -> tuple[int, str, str]:
 def test_the_package_is_a_command_too() -> None:
     shown = subprocess.run([sys.executable, "-m", "luminal", "--help"], capture_output=True)
     assert shown.returncode == 0 and shown.stdout.startswith(b"Usage: luminal [OPTIONS] COMMAND")
+
+
+def test_an_interrupt_while_a_model_loads_ends_the_process() -> None:
+    """As a signal, not as an exception that an import in another thread may lose."""
+    text = ("import os; from luminal.cli import llm, main;"
+            " llm.look_at_host = lambda: os.kill(os.getpid(), 2); main(['run', 'hello'])")
+    start = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    shown = subprocess.run([sys.executable, "-c", text], capture_output=True, preexec_fn=start)
+    assert (shown.returncode, shown.stdout, shown.stderr) == (-signal.SIGINT, b"", b"")
+
+
+def test_an_interrupt_ends_a_command_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.modules["luminal.cli.main"], "machine_rows", interrupted)
+    assert run("info") == (130, "", "")
 
 
 def test_run_prints_the_reply() -> None:
@@ -264,6 +282,33 @@ def test_a_file_that_holds_no_conversation_is_told(
     talk.turn(f"/save {tmp_path / 'none' / 'file'}")
     told = capsys.readouterr().err
     assert told.count("luminal: ") == 2 == told.count("\n") and len(talk.messages) == 1
+
+
+@pytest.mark.parametrize("line", [
+    "/image ~nobody-of-this-name/a.png", "/save a\0b", "/load ~nobody-of-this-name/a",
+    '{"messages": [{"role": "user", "content": ["a"]}], "sampling": {}}', "[" * 100_000,
+])  # fmt: skip
+def test_files_that_no_chat_can_use_do_not_end_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str
+) -> None:
+    talk = Conversation(Repeating(), 8, {}, None)  # type: ignore[arg-type]
+    (tmp_path / "kept").write_text(line)
+    talk.turn(line if line.startswith("/") else f"/load {tmp_path / 'kept'}")
+    assert capsys.readouterr().err.count("luminal: ") == 1 and not talk.messages
+
+
+def test_another_reply_that_fails_leaves_the_last_one() -> None:
+    class Failing:
+        def stream(self, *given: Any, **options: Any) -> Iterator[str]:
+            raise InputError("on purpose")
+            yield ""
+
+    talk = Conversation(Repeating(), 8, {}, None)  # type: ignore[arg-type]
+    talk.turn("one")
+    before = list(talk.messages)
+    talk.llm = Failing()  # type: ignore[assignment]
+    talk.turn("/retry")
+    assert talk.messages == before and len(before) == 2
 
 
 def test_facts_as_json(tmp_path: Path) -> None:

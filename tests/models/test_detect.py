@@ -199,6 +199,17 @@ def encoded(image, kind, **options):
     return stream.getvalue()
 
 
+@pytest.mark.parametrize(("brightest", "seen"), [(255, 255), (0xFFFF, 255), (0x8000, 128)])
+def test_grey_of_more_than_eight_bits(brightest, seen):
+    """Older Pillows read files of 16 bits as integers of 32."""
+    given = Image.fromarray(np.array([[0, brightest]], np.int32))
+    for image in (given, encoded(given, "TIFF")):
+        assert images.to_array(images.read_image(image))[0, :, 0].tolist() == [0, seen]
+    for far in (-1, 0x10000):
+        with pytest.raises(InputError, match="8 or 16 bits"):
+            images.read_image(Image.fromarray(np.array([[far]], np.int32)))
+
+
 def test_pictures_of_every_kind(tmp_path, monkeypatch):
     base = Image.fromarray((pixels(1)[0].transpose(1, 2, 0) * 255).astype(np.uint8))
     red = Image.new("CMYK", (4, 4), (0, 255, 255, 0))

@@ -79,6 +79,9 @@ def test_a_recording_is_translated(hears: Running) -> None:
     ({"response_format": "docx"}, wav(), "response_format"),
     ({"temperature": "hot"}, wav(), "temperature"),
     ({"timestamp_granularities[]": "word"}, wav(), "verbose_json"),
+    ({"timestamp_granularities": "word"}, wav(), "verbose_json"),
+    ({"timestamp_granularities[1]": "word"}, wav(), "verbose_json"),
+    ({"include": "logprobs"}, wav(), "include is not built"),
     ({"stream": "true"}, wav(), "stream is not built"),
     ({"model": "gpt-4"}, wav(), "no model 'gpt-4' for speech"),
 ])  # fmt: skip

@@ -96,3 +96,23 @@ def test_what_is_refused() -> None:
         train.linear_cross_entropy(x, x, x.graph.tensor((4,), "i64"), chunks=5)
     with pytest.raises(InputError, match="reduction"):
         train.focal_loss(x, x, reduction="all")
+
+
+@pytest.mark.parametrize("shape", [("s", 6), ()])
+def test_a_mean_over_batches_of_any_size(shape: tuple[Any, ...]) -> None:
+    graph = Graph()
+    x, y = graph.tensor(shape), graph.tensor(shape)
+    loss = ops.kl_div(x, y, reduction="batchmean").output()
+    rt = graph.compile()
+    x_now, y_now = (np.float32(a if shape else a[0, 0]) for a in (X, abs(Y)))
+    rt[x], rt[y] = x_now, y_now
+    rt.run()
+    expected = F.kl_div(torch.tensor(x_now), torch.tensor(y_now), reduction="batchmean")
+    np.testing.assert_allclose(rt[loss], expected, 1e-5)
+
+
+def test_targets_that_are_no_probabilities() -> None:
+    graph = Graph()
+    found = ops.kl_div(graph.constant(X), graph.constant(Y), reduction="none").numpy()
+    expected = F.kl_div(torch.tensor(X), torch.tensor(Y), reduction="none")
+    np.testing.assert_allclose(found, expected, 1e-5)

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from queue import Empty
 from random import Random
 from typing import Any
 
@@ -182,6 +183,21 @@ def test_a_prefetching_thread_ends_with_its_reader() -> None:
     with Prefetch(endless()) as items:
         assert [next(items), next(items)] == [1, 2]
     assert len(made) <= 6
+
+
+def test_a_batch_that_comes_as_its_reader_gives_up_waiting_is_not_lost(monkeypatch) -> None:
+    prefetch, early = Prefetch(iter([1])), iter([True])
+    with prefetch as items:
+        prefetch._thread.join()
+        get = prefetch._queue.get
+
+        def late(timeout: float) -> Any:
+            if next(early, False):
+                raise Empty
+            return get(timeout=timeout)
+
+        monkeypatch.setattr(prefetch._queue, "get", late)
+        assert list(items) == [1]
 
 
 def test_tensorboard_and_pictures(tmp_path: Path) -> None:

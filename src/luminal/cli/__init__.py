@@ -1,8 +1,9 @@
 """The `luminal` command."""
 
 from ..collecting import collected_later
+from .interrupts import ended_by_interrupts
 
-with collected_later():
+with ended_by_interrupts(), collected_later():
     from .main import main
 
 __all__ = ["main"]

@@ -103,10 +103,11 @@ class Conversation:
         self.images = []
         return [*shown, {"type": "text", "text": text}] if shown else text
 
-    def _reply(self, content: Any) -> None:
-        """The reply joins the conversation, also if Ctrl-C cut it; a failed turn leaves none."""
+    def _reply(self, content: Any, instead: int = 0) -> None:
+        """The reply joins the conversation, also if Ctrl-C cut it; a failed turn leaves none.
+        instead: of so many last messages."""
         before = list(self.messages)
-        self.messages.append({"role": "user", "content": content})
+        self.messages[len(before) - instead :] = [{"role": "user", "content": content}]
         pieces: list[str] = []
         try:
             with contextlib.suppress(KeyboardInterrupt):  # between two pieces
@@ -131,16 +132,14 @@ class Conversation:
             self._restart(None)
         elif name == "system":
             self._restart(text)
-        elif name == "retry" and len(self.messages) > 1:
-            last = self.messages[-2]["content"]
-            del self.messages[-2:]
-            self._reply(last)
+        elif name == "retry" and [m["role"] for m in self.messages[-2:]] == ["user", "assistant"]:
+            self._reply(self.messages[-2]["content"], instead=2)
         elif name == "history":
             click.echo("\n".join(f"{m['role']}: {_shown(m['content'])}" for m in self.messages))
         elif name == "image" and text:
-            self._image(Path(text).expanduser())
+            self._image(_path(text))
         elif name in ("save", "load") and text:
-            (self._save if name == "save" else self._load)(Path(text).expanduser())
+            (self._save if name == "save" else self._load)(_path(text))
         elif name == "set" and len(words) == 2:
             self._set(words[0].replace("-", "_"), words[1])
         else:
@@ -170,7 +169,7 @@ class Conversation:
             sampling = dict(kept["sampling"])
             given = {f.name: sampling[f.name] for f in fields(Sampling) if f.name in sampling}
             Sampling(**given)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise InputError(f"{path} holds no conversation of /save: {error}") from error
         self.messages, self.sampling = messages, self.sampling | given
         click.echo(f"{len(messages)} messages from {path}")
@@ -192,11 +191,21 @@ class Conversation:
         self.sampling[name] = number
 
 
+def _path(text: str) -> Path:
+    """A file that is named. Raises InputError."""
+    try:
+        if "\0" in text:
+            raise ValueError("a name has no NUL")
+        return Path(text).expanduser()
+    except (ValueError, RuntimeError) as error:  # nobody's home
+        raise InputError(f"{text!r}: {error}") from None
+
+
 def _content(kept: Any) -> Any:
-    """A text, or parts of texts and pictures."""
+    """A text, or parts of texts and pictures. Raises ValueError, TypeError."""
     if not isinstance(kept, list):
         return str(kept)
-    return [{str(name): str(value) for name, value in part.items()} for part in kept]
+    return [{str(name): str(value) for name, value in dict(part).items()} for part in kept]
 
 
 def _shown(content: Any) -> str:

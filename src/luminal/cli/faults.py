@@ -1,4 +1,4 @@
-"""Errors as who runs the command sees them: one paragraph, without a place in a
+"""Errors and interrupts as who runs the command sees them: one paragraph, without a place in a
 program."""
 
 from __future__ import annotations
@@ -6,10 +6,23 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import click
 
 from ..errors import AT, LuminalError
+
+INTERRUPTED = 128 + 2  # the exit status of a program that SIGINT ended
+
+
+class Commands(click.Group):
+    """Ctrl-C ends a command without a word."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
 
 
 def tell(error: Exception) -> None:

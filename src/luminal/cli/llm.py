@@ -16,13 +16,13 @@ from ..collecting import collected_later
 from ..errors import Unsupported
 from .answers import echo_json, json_option
 from .faults import clear_errors
+from .interrupts import ended_by_interrupts
 
 if TYPE_CHECKING:
     from ..models.llm import LLM
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 REPETITION = 1.1  # the packaged model is small: without this it turns in circles
-INTERRUPTED = 128 + 2  # the exit status of a program that SIGINT ended
 MODEL_OPTIONS = [
     click.option("--quant", default=None, help="Quantise on load: q8 (int8), q4, bf16, f16."),
     click.option(
@@ -92,11 +92,12 @@ def loaded(model: str | None, options: dict[str, Any]) -> LLM:
     started, terminal = time.perf_counter(), sys.stderr.isatty()
     if terminal:  # at once: the imports take a while
         click.echo(f"loading {model or 'SmolLM2'} ...", err=True)
-    look_at_host()
-    with collected_later():
-        from ..models.llm import LLM
+    with ended_by_interrupts():
+        look_at_host()
+        with collected_later():
+            from ..models.llm import LLM
 
-    llm = LLM(model, **options)
+        llm = LLM(model, **options)
     if terminal:
         click.echo(f"loaded in {time.perf_counter() - started:.1f} s", err=True)
     return llm
@@ -160,10 +161,7 @@ def run(
             made = llm.complete(given, max_tokens, stop, **sampling)
             echo_json(asdict(made))
             return
-        try:
-            _show(llm, given, max_tokens, stop, stats, sampling)
-        except KeyboardInterrupt:
-            sys.exit(INTERRUPTED)
+        _show(llm, given, max_tokens, stop, stats, sampling)
 
 
 def _rewrite(

@@ -19,7 +19,7 @@ from .chat import chat
 from .check import check
 from .detect import detect
 from .doctor import doctor
-from .faults import clear_errors, tell
+from .faults import Commands, clear_errors, tell
 from .imagine import imagine
 from .llm import model_rows, run
 from .onnx import onnx
@@ -40,7 +40,7 @@ THREADS_OPTION = click.option(
 )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="luminal")
 def main() -> None:
     """A deep-learning compiler that works by search."""

@@ -14,6 +14,7 @@ import click
 from ..errors import to_install
 from .answers import echo_json, json_option
 from .faults import clear_errors
+from .interrupts import ended_by_interrupts
 
 
 def _bytes_of(context: Any, option: Any, text: str | None) -> int | None:
@@ -88,13 +89,13 @@ def serve(models: tuple[str, ...], memory: int | None, as_json: bool, **options:
     logging.getLogger("luminal").setLevel(logging.INFO)
     started, shown = time.perf_counter(), model or "SmolLM2"
     click.echo(f"luminal: loading {shown}", err=True)
-    try:
-        from ..server.run import Options, build, listen
-    except ImportError as error:
-        click.echo(f"luminal: {error}: {to_install('serve')}", err=True)
-        sys.exit(1)
-    given = Options(**{name: value for name, value in options.items() if value is not None})
-    with clear_errors():
+    with ended_by_interrupts(), clear_errors():
+        try:
+            from ..server.run import Options, build, listen
+        except ImportError as error:
+            click.echo(f"luminal: {error}: {to_install('serve')}", err=True)
+            sys.exit(1)
+        given = Options(**{name: value for name, value in options.items() if value is not None})
         server = build(model, given, others, memory)
         waiting = listen(given)
     key = " (with an API key)" if given.api_key else ""

@@ -25,7 +25,7 @@ from ..kernel.program import Val
 from ..kernel.schedule import CHAIN
 from .place import Place
 from .shuffles import across, groups_of
-from .tree import Tree
+from .tree import Tree, shared_depth
 from .values import Key, register_of
 
 if TYPE_CHECKING:
@@ -44,9 +44,18 @@ class Accumulators:
         if reduction.scan:
             self._plan_scan()
         else:
-            self._plan(tree.running(value.name) and self.first < len(self.path))
+            running = tree.running(value.name) and self.first < len(self.path)
+            self._plan(running, self._met(tree) if running else 0)
 
-    def _plan(self, running: bool) -> None:
+    def _met(self, tree: Tree) -> int:
+        """How far those of a step share its loops that see what it came to, and the factor by which
+        it is rescaled: blocks are inside."""
+        late = tree.values[tree.values.index(self.value) + 1 :]
+        seen = {v.name for v in late if self.value.name in v.reads(so_far=True)}
+        beside = (seen | self.value.rescale) & tree.paths.keys()
+        return max((shared_depth(self.path, tree.paths[name]) for name in beside), default=0)
+
+    def _plan(self, running: bool, met: int) -> None:
         path, first, over = self.path, self.first, self.value.over
         split = any(
             n.loop.kind in ("vector", "partial") and n.loop.axis in over for n in path[first:]
@@ -57,7 +66,7 @@ class Accumulators:
             if self.reduction.rescale is not None:
                 self.items[min(first + 1, len(path))].before.append(self._rescale_held)
             return
-        block = max(first + 1 if running else first, apart or 0)
+        block = max(first + 1 if running else first, apart or 0, met)
         if not self.home.registers:
             block = max(block, self._register_part())
         rescaled = self.reduction.rescale is not None

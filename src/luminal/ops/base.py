@@ -185,10 +185,10 @@ def dim_of(tensor: Tensor, dim: int, extra: int = 0) -> int:
 
 
 def dims_of(tensor: Tensor, dims: Dims) -> tuple[int, ...]:
-    """The dimensions counted from the front; all of them for None or ()."""
-    if dims is None or dims == ():
+    """The dimensions counted from the front; all of them for None, or where none is listed."""
+    listed = () if dims is None else (dims,) if isinstance(dims, int) else tuple(dims)
+    if not listed:
         return tuple(range(tensor.ndim))
-    listed = (dims,) if isinstance(dims, int) else tuple(dims)
     if tensor.ndim == 0:
         return ()
     result = tuple(dim_of(tensor, d) for d in listed)

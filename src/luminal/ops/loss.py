@@ -5,10 +5,10 @@ from __future__ import annotations
 from ..errors import ShapeError
 from ..graph.dtype import i64
 from ..graph.tensor import Tensor
-from .base import broadcast, composite, extent, floating, full_like
+from .base import broadcast, composite, extent, floating, full_like, size_value
 from .elementwise import abs, add, clamp, div, maximum, mul, neg, square, sub
 from .indexing import gather, index_select
-from .logic import eq, gt, lt, ne, where
+from .logic import eq, lt, ne, where
 from .logits import log_softmax
 from .math import exp, log, log1p, log_one_and_exp
 from .reduction import mean, norm, reduce
@@ -235,10 +235,10 @@ def kl_div(
     if log_target:
         each = mul(exp(target), sub(target, x))
     else:
-        each = where(gt(target, 0), mul(target, sub(log(target), x)), mul(target, 0.0))
-    if reduction == "batchmean":
-        return div(total(each), int(extent(x, 0)))
-    return reduced(each, reduction)
+        each = where(ne(target, 0), mul(target, sub(log(target), x)), mul(target, 0.0))
+    if reduction != "batchmean":
+        return reduced(each, reduction)
+    return div(total(each), size_value(each.graph, extent(x, 0), each.dtype) if x.ndim else 1.0)
 
 
 # ---- distances

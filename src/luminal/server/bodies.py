@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator
 from typing import Any, TypeVar
 
@@ -44,8 +45,8 @@ class Bodies:
         return kind.model_validate_json(bytes(data))
 
     async def form(self, request: Request, most: int) -> tuple[bytes, dict[str, Any]]:
-        """(the contents of the field `file`, the other fields, those that end with [] as lists) of
-        a form; most: bytes of the file. Raises Fault."""
+        """(the contents of the field `file`, the other fields) of a form; most: bytes of the file.
+        Raises Fault."""
         if not request.headers.get("content-type", "").startswith("multipart/form-data"):
             raise Fault(400, "the body is no form: multipart/form-data with a file", "invalid_body")
         stream = self._stream(request, most + MOST_FIELDS)
@@ -89,13 +90,17 @@ class Bodies:
 
 
 def _fields(form: FormData) -> dict[str, Any]:
-    """All but files; a name that ends with [] has a list."""
-    texts = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
-    lists: dict[str, list[str]] = {}
-    for name, value in texts:
-        if name.endswith("[]"):
-            lists.setdefault(name, []).append(value)
-    return {**dict(texts), **lists}
+    """All but files. A name with brackets behind it (`name[]`, `name[0]`), and one that comes
+    several times, has a list."""
+    found: dict[str, list[str]] = {}
+    lists: set[str] = set()
+    for name, value in form.multi_items():
+        if isinstance(value, str):
+            plain = re.sub(r"\[\d*\]$", "", name)
+            found.setdefault(plain, []).append(value)
+            if plain != name or len(found[plain]) > 1:
+                lists.add(plain)
+    return {name: values if name in lists else values[0] for name, values in found.items()}
 
 
 def _slow() -> Fault:

@@ -153,7 +153,7 @@ class Prefetch(Generic[Item]):
             try:
                 item, error = self._queue.get(timeout=1.0)
             except Empty:
-                if self._thread.is_alive():
+                if self._thread.is_alive() or not self._queue.empty():
                     continue
                 return
             if isinstance(error, StopIteration):

@@ -15,7 +15,7 @@ from torch import fx
 from ...errors import DeviceError, LuminalError, ShapeError, Unsupported
 from ...graph.dtype import DType
 from ...graph.graph import Graph
-from ...graph.index import Index
+from ...graph.index import Index, names_of
 from ...graph.node import Node
 from ...graph.scope import scope
 from ...graph.tensor import Tensor
@@ -253,12 +253,15 @@ class Recorder:
         """Cast to the dtype; the shape must be PyTorch's."""
         shape = [index_of(self.graph, size) for size in wanted.shape]
         mine = result.node.shape
-        fits = len(mine) == len(shape) and all(
-            a is b or not (a.is_constant and b.is_constant) for a, b in zip(mine, shape)
-        )
-        if not fits:
+        if len(mine) != len(shape) or not all(map(self._same_size, mine, shape)):
             raise ShapeError(f"recorded as {result}, where PyTorch has {tuple(shape)}")
         return result.cast(kind)
+
+    def _same_size(self, a: Index, b: Index) -> bool:
+        """As far as the sizes of the trace say."""
+        known = self.graph.space.hints
+        traced = names_of([a, b]) <= known.keys()
+        return a is b or not traced or bool(a.evaluate(known) == b.evaluate(known))
 
     def needs(self, number: int) -> bool:
         """Somebody reads that part of the result of the node that is recorded."""

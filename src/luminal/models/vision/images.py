@@ -97,9 +97,18 @@ def _rgb(image: Any) -> Any:
         from PIL import ImageOps
 
         image = ImageOps.exif_transpose(image)
-    if image.mode.startswith("I;16"):
-        image = pillow().fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if image.mode.startswith("I"):
+        image = pillow().fromarray(_of_16_bits(np.asarray(image), image.mode))
     return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _of_16_bits(numbers: np.ndarray, mode: str) -> np.ndarray:
+    """Grey of 16 bits as u8. Mode "I" has any integers: those of 8 bits, where they all fit, or of
+    16, as older Pillows read such files. Raises InputError."""
+    low, high = (int(end) for end in (numbers.min(initial=0), numbers.max(initial=0)))
+    if low < 0 or high > 0xFFFF:
+        raise InputError(f"a picture of {low} .. {high}; grey has 8 or 16 bits")
+    return (numbers if mode == "I" and high <= 0xFF else numbers >> 8).astype(np.uint8)
 
 
 def to_array(image: Any) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from .base import MOST_CHOICES, TOKEN, TOKENS, Body, Generation, Part
 from .chat import Conversation, Message
@@ -65,7 +65,7 @@ class Embeddings(Body):
 class Speech(Body):
     """/v1/audio/transcriptions and /translations, fields of a form beside the file."""
 
-    REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {"stream": ("", "false"), "include[]": ()}
+    REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {"stream": ("", "false"), "include": ()}
 
     model: str
     language: str | None = None
@@ -73,8 +73,13 @@ class Speech(Body):
     response_format: Literal["json", "text", "srt", "verbose_json", "vtt"] = "json"
     temperature: float = Field(0.0, ge=0, le=1)
     granularities: list[Literal["word", "segment"]] = Field(
-        ["segment"], alias="timestamp_granularities[]"
+        ["segment"], alias="timestamp_granularities"
     )
+
+    @field_validator("granularities", mode="before")
+    @classmethod
+    def _several(cls, given: Any) -> Any:
+        return [given] if isinstance(given, str) else given
 
     @model_validator(mode="after")
     def _words(self) -> Speech:

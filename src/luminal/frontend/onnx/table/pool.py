@@ -114,17 +114,18 @@ def _power(x: Tensor, p: float) -> Tensor:
 
 @op("GlobalAveragePool")
 def global_average_pool(at: Recorder, x: Tensor) -> Tensor:
-    return ops.mean(x, list(range(2, x.ndim)), True)
+    return ops.mean(x, range(2, x.ndim), True) if x.ndim > 2 else x
 
 
 @op("GlobalMaxPool")
 def global_max_pool(at: Recorder, x: Tensor) -> Tensor:
-    return ops.amax(x, list(range(2, x.ndim)), True)
+    return ops.amax(x, range(2, x.ndim), True) if x.ndim > 2 else x
 
 
 @op("GlobalLpPool")
 def global_lp_pool(at: Recorder, x: Tensor, p: float = 2) -> Tensor:
-    total = reduce("sum", _power(x, p), list(range(2, x.ndim)), True)
+    total = _power(x, p)
+    total = reduce("sum", total, range(2, x.ndim), True) if x.ndim > 2 else total
     return ops.sqrt(total) if p == 2 else ops.pow(total, 1 / p)
 
 

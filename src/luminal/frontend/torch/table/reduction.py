@@ -11,6 +11,7 @@ from ....graph.dtype import DType, f32, i64
 from ....graph.index import Index
 from ....graph.tensor import Tensor
 from ....ops.base import Size, dim_of, extent, full_like, static
+from ....ops.logic import truth
 from .base import Rule, rule, same, source
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 Dims = Sequence[int] | int | None
 
-same("any.default any.dim any.dims _is_any_true.default", ops.any)
-same("all.default all.dim all.dims _is_all_true.default", ops.all)
 same("cummax.default", ops.cummax)
 same("cummin.default", ops.cummin)
 same("logsumexp.default", ops.logsumexp)
@@ -32,6 +31,20 @@ same("median.default", ops.median)
 same("nanmedian.default", ops.nanmedian)
 same("nanmedian.dim", ops.nanmedian)
 same("count_nonzero.dim_IntList", ops.count_nonzero)
+
+
+def _whether(function: Any) -> Rule:
+    """Over a list of no dimensions nothing is combined, unlike in sums."""
+
+    def over(x: Tensor, dims: Dims = None, keepdim: bool = False) -> Tensor:
+        result: Tensor = truth(x) if dims == [] else function(x, dims, keepdim)
+        return result
+
+    return over
+
+
+same("any.default any.dim any.dims _is_any_true.default", _whether(ops.any))
+same("all.default all.dim all.dims _is_all_true.default", _whether(ops.all))
 
 
 def _wide(x: Tensor, kind: DType | None) -> Tensor:
@@ -65,12 +78,12 @@ rule("cumprod.default")(_running(ops.cumprod))
 
 @rule("amax.default")
 def amax(x: Tensor, dims: Dims = (), keepdim: bool = False) -> Tensor:
-    return ops.amax(x, dims or None, keepdim)
+    return ops.amax(x, dims, keepdim)
 
 
 @rule("amin.default")
 def amin(x: Tensor, dims: Dims = (), keepdim: bool = False) -> Tensor:
-    return ops.amin(x, dims or None, keepdim)
+    return ops.amin(x, dims, keepdim)
 
 
 def _spread(function: Any) -> Rule:
