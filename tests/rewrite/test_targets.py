@@ -7,13 +7,21 @@ from dataclasses import replace
 import pytest
 from plan_nets import program, region_of
 
-from luminal import Graph
+from luminal import Graph, nn
 from luminal.backend.cpu.instructions import DPBF16PS
 from luminal.backend.cpu.target import named
 from luminal.graph.dtype import bf16, f32, f64, i8, i32, u8
+from luminal.graph.passes import program_of, run_passes
 from luminal.kernel.target import Target
+from luminal.models.llm.cache import ContiguousCache
+from luminal.models.llm.config import DecoderConfig, Rope
+from luminal.models.llm.decoder import Decoder
+from luminal.models.llm.storage import Storage
+from luminal.precision import default_passes
+from luminal.rewrite.normalise import normalise
 from luminal.rewrite.optimise import optimise
 from luminal.rewrite.rates import CostModel
+from luminal.rewrite.regions import regions
 
 WIDE = Target("many", vector_bytes=4, registers=32, threads=4096)  # as a GPU
 
@@ -48,3 +56,26 @@ def test_products_of_narrow_numbers_cost_less_where_an_instruction_has_them(narr
     region = region_of(graph, [(x @ y).node]).region
     slow, fast = (optimise(region, of(name)).cost for name in ("avx512", "vnni"))
     assert gain <= slow / fast < 1.25 * gain
+
+
+def rows_of_packed_weights(machine: str) -> list[int]:
+    """Kernels for a few rows by 4-bit weights, whose groups have a scale and a least value each."""
+    graph = Graph()
+    rows = graph.dim("rows", 1, 128, hint=8)
+    config = DecoderConfig(
+        "llama", 512, 576, 1, 9, 3, 64, 1536, 2048, (None,), ("all",), {"all": Rope()}, tied=True
+    )
+    ids = graph.tensor((rows,), "i64")
+    with nn.uninitialised():
+        model = Decoder(graph, config, 1024, Storage("q4"))
+        memory = ContiguousCache(graph, config, 1024, rows, 0)
+        model.logits(model(ids, memory)).output()
+    made = run_passes(program_of(graph), default_passes("quantised"))
+    found = regions(normalise(graph.space, list(made.roots)))
+    return [len(optimise(region, of(machine)).pieces) for region in found]
+
+
+def test_registers_of_matrices_do_not_unpack():
+    """Sums of groups are not stored so that an instruction might have products of theirs that it
+    cannot take: its operands are numbers as they are, or rounded."""
+    assert rows_of_packed_weights("amx") == rows_of_packed_weights("vnni")

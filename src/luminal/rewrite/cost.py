@@ -295,8 +295,9 @@ class _Estimate:
                 factors.append(node.children[0] if node and node.op == "cast" else x)
         pair = factors if len(factors) == 2 else [c, c]
         first, second = (self.classes.dtype[x] for x in pair)
-        lie = all(x not in self.node or self.node[x].op in ("load", "read") for x in factors)
-        return self.model.speed(first, second, self.classes.dtype[c], self._matrices(c), lie)
+        made = {self.node[x].op for x in factors if x in self.node} - {"load", "read"}
+        total, matrices = self.classes.dtype[c], self._matrices(c)
+        return self.model.speed(first, second, total, matrices, not made, made <= {"cast"})
 
     def _matrices(self, c: int) -> bool:
         """Whether each of two factors has axes of its own, and nothing beside such contractions is

@@ -59,13 +59,16 @@ class CostModel:
         return any(i.rows > 1 and not i.registers for i in self.instructions)
 
     def speed(
-        self, first: DType, second: DType, total: DType, matrices: bool, lie: bool = True
+        self, first: DType, second: DType, total: DType, matrices: bool, lie: bool = True,
+        narrowed: bool = True,
     ) -> float:  # fmt: skip
         """Multiply-adds of these in the time of one in f32. matrices: an instruction may take rows
-        of one and columns of the other. lie: both are read from memory as they are."""
+        of one and columns of the other. lie: both are read from memory as they are; narrowed: or
+        cast before, and not worked out of other numbers."""
         widened = min(1.0, 4 / total.bytes)
         return max([widened] + [
             i.collapse / i.cycles for i in self.instructions
             if i.accumulator == total and {i.first, i.second} == {first, second}
-            and (i.rows == 1 or matrices) and (lie or not i.staged) and not i.streamed
+            and (i.rows == 1 or matrices) and not i.streamed
+            and (lie or not i.staged) and (narrowed or not i.registers)
         ])  # fmt: skip

@@ -55,11 +55,11 @@ def operations(facts: Facts, group: list[Value]) -> list[Work]:
         seen.update({e: None for e in walk(v.body) if isinstance(e, Apply) and e is not skipped})
     for e in seen:
         axes = facts.kernel.axes_of(e)
+        given = [facts.buffers[x.buffer] for x in walk(e) if isinstance(x, Load)]
+        fixed = bool(given) and all(b.constant for b in given)
         if e.op == "cast":
-            given = [facts.buffers[x.buffer] for x in walk(e) if isinstance(x, Load)]
-            fixed = bool(given) and all(b.constant for b in given)
             rounded = e.dtype is bf16 and facts.target.group == 1
             charge(ROUNDED if rounded else CAST, Work(0.0, axes, e.args[0].dtype, fixed))
         else:
-            charge(SCALARS[e.op].cost, Work(0.0, axes, factor=e in factors))
+            charge(SCALARS[e.op].cost, Work(0.0, axes, None, fixed, e in factors))
     return [like._replace(cost=cost) for like, cost in costs.items()]

@@ -145,9 +145,9 @@ class Score(Loads):
 
     def _made(self, work: Work) -> float:
         """The operations of a step; those of a factor that all lanes share may be made before, in
-        lanes of their own, and once for all tiles (see `operands`)."""
+        lanes of their own, and once for all tiles (see `operands`): not what a panel holds."""
         each = work.cost * self.vectors(work.axes)
-        if not (work.factor and self.job.may_copy) or self.lane in work.axes:
+        if not work.factor or work.constant or self.lane in work.axes or not self.job.may_copy:
             return each
         again = self.reuse(work.axes)
         apart = work.cost * (again - 1 / self.width) >= LEAST_MADE

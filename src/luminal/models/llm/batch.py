@@ -22,6 +22,7 @@ from .storage import Storage
 from .weights import give
 
 PAGE = 16  # tokens in a page
+FEW = 16  # tokens of a step for which there are kernels of their own, at most
 
 
 def recorded(
@@ -30,7 +31,8 @@ def recorded(
 ) -> Recorded:  # fmt: skip
     """Logits of the tokens at the places `last`."""
     graph, longest = Graph(), -(-context // page)
-    tokens = graph.dim("tokens", 1, chunk, hint=(min(8, chunk), chunk))
+    few = min(max(8, batch), FEW, chunk)  # what replies usually want of a step
+    tokens = graph.dim("tokens", 1, chunk, hint=(few, chunk))
     listed = graph.dim("pages", 1, longest, hint=min(32, longest))
     wanted = graph.dim("wanted", 1, chunk, hint=min(8, batch))
     ids = graph.tensor((tokens,), "i64", "ids")
