@@ -55,7 +55,10 @@ def main() -> None:
     options = parser.parse_args()
     steps, random = options.long - options.short, np.random.default_rng(0)
     context = options.prompt + options.long + 16
-    engine = Engine.load(options.model, threads=1, context=context, batch=max(2, options.batch))
+    engine = Engine.load(
+        options.model, threads=1, context=context, batch=max(2, options.batch),
+        cache=context * options.batch,
+    )  # fmt: skip
     ours(engine, options.batch, options.prompt, 4, random)
     ratios = []
     for _ in range(options.rounds):

@@ -58,10 +58,10 @@ def test_products_of_narrow_numbers_cost_less_where_an_instruction_has_them(narr
     assert gain <= slow / fast < 1.25 * gain
 
 
-def rows_of_packed_weights(machine: str) -> list[int]:
+def rows_of_packed_weights(machine: str, usual: int) -> list[int]:
     """Kernels for a few rows by 4-bit weights, whose groups have a scale and a least value each."""
     graph = Graph()
-    rows = graph.dim("rows", 1, 128, hint=8)
+    rows = graph.dim("rows", 1, 128, hint=usual)
     config = DecoderConfig(
         "llama", 512, 576, 1, 9, 3, 64, 1536, 2048, (None,), ("all",), {"all": Rope()}, tied=True
     )
@@ -75,7 +75,9 @@ def rows_of_packed_weights(machine: str) -> list[int]:
     return [len(optimise(region, of(machine)).pieces) for region in found]
 
 
-def test_registers_of_matrices_do_not_unpack():
+@pytest.mark.parametrize("usual", [8, 16])
+def test_registers_of_matrices_do_not_unpack(usual):
     """Sums of groups are not stored so that an instruction might have products of theirs that it
-    cannot take: its operands are numbers as they are, or rounded."""
-    assert rows_of_packed_weights("amx") == rows_of_packed_weights("vnni")
+    cannot take: its operands are numbers as they are, or rounded; its sums are whole."""
+    amx, vnni = (rows_of_packed_weights(name, usual) for name in ("amx", "vnni"))
+    assert amx == vnni

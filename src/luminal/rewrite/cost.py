@@ -297,7 +297,9 @@ class _Estimate:
         first, second = (self.classes.dtype[x] for x in pair)
         made = {self.node[x].op for x in factors if x in self.node} - {"load", "read"}
         total, matrices = self.classes.dtype[c], self._matrices(c)
-        return self.model.speed(first, second, total, matrices, not made, made <= {"cast"})
+        parts = any(n.op == "sum" and self.level[x] > self.level[c] for x, n in self.piece.body)
+        whole = made <= {"cast"} and not parts
+        return self.model.speed(first, second, total, matrices, not made, whole)
 
     def _matrices(self, c: int) -> bool:
         """Whether each of two factors has axes of its own, and nothing beside such contractions is

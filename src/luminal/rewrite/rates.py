@@ -60,15 +60,15 @@ class CostModel:
 
     def speed(
         self, first: DType, second: DType, total: DType, matrices: bool, lie: bool = True,
-        narrowed: bool = True,
+        whole: bool = True,
     ) -> float:  # fmt: skip
         """Multiply-adds of these in the time of one in f32. matrices: an instruction may take rows
-        of one and columns of the other. lie: both are read from memory as they are; narrowed: or
-        cast before, and not worked out of other numbers."""
+        of one and columns of the other. lie: both are read from memory as they are. whole: or cast
+        before, not worked out of other numbers, and no other sum adds its sums up."""
         widened = min(1.0, 4 / total.bytes)
         return max([widened] + [
             i.collapse / i.cycles for i in self.instructions
             if i.accumulator == total and {i.first, i.second} == {first, second}
             and (i.rows == 1 or matrices) and not i.streamed
-            and (lie or not i.staged) and (narrowed or not i.registers)
+            and (lie or not i.staged) and (whole or not i.registers)
         ])  # fmt: skip
