@@ -100,6 +100,21 @@ def test_loops_in_loops():
     same(cx, normal(WIDTH, WIDTH), normal(4, 3, WIDTH))
 
 
+def test_what_a_loop_inside_makes_of_a_slice_stays():
+    """It is no operation on stacks, though it depends on the slice alone."""
+    cx = luminal.Graph()
+    w, xs = cx.tensor((WIDTH, WIDTH)), cx.tensor((5, 3, WIDTH))
+
+    def outer(h, rows):
+        last, _ = ops.scan(lambda c, r: (ops.tanh(c + r), None), ops.zeros(cx, (WIDTH,)), rows)
+        return ops.tanh(h + (last * 2) @ w), rows[0] @ w
+
+    last, rows = ops.scan(outer, ops.zeros(cx, (WIDTH,)), xs)
+    last.output(), rows.output()
+    assert hoisted(cx) == [1, 2]  # the second product
+    same(cx, normal(WIDTH, WIDTH), normal(5, 3, WIDTH))
+
+
 def test_what_would_not_pay_stays():
     """Many rows in a step (a loop over chunks, which is there to save memory), what needs what is
     carried, and loops whose steps nobody knows."""

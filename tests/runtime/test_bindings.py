@@ -61,3 +61,24 @@ def test_little_is_left_over(made):
     assert len(made) == 2 and rt.peak_bytes > small
     rt(np.zeros((8, 40), np.float32))
     assert len(made) == 2
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_loops_whose_states_and_lengths_are_run_time_sizes(threads):
+    """Where what a loop moves along its stacks depends on sizes, bindings do too."""
+    cx = luminal.Graph()
+    cx.dim("s", 0, 64), cx.dim("b", 1, 64)
+    w, x = cx.tensor((8, 8)), cx.tensor(("s", "b", 8))
+    start = ops.zeros(cx, ("b", 8))
+    last, rows = ops.scan(lambda h, r: (ops.tanh(h @ w + r),) * 2, start, x, reverse=True)
+    last.output(), rows.output()
+    rt, rng = cx.compile(threads=threads, cache=False), np.random.default_rng(2)
+    weights = rng.standard_normal((8, 8)).astype(np.float32) * 0.3
+    for steps, batch in [(3, 2), (3, 3), (4, 3), (4, 2), (0, 5), (7, 40), (3, 2), (7, 39), (1, 1)]:
+        given = rng.standard_normal((steps, batch, 8)).astype(np.float32)
+        state, want = np.zeros((batch, 8), np.float32), np.zeros_like(given)
+        for at in reversed(range(steps)):
+            state = want[at] = np.tanh(state @ weights + given[at])
+        found = rt(weights, given)
+        np.testing.assert_allclose(found[0], state, atol=2e-5)
+        np.testing.assert_allclose(found[1], want, atol=2e-5)

@@ -44,7 +44,7 @@ def hoist_products(program: Program) -> Program:
 class _Body:
     """What the steps of a loop make. depends: on which variables each node does, of this loop and
     of those inside. stacks: the values of all steps, along a new first dimension, where they are
-    known before. alone: nodes that these are enough for."""
+    known before. alone: nodes that these are enough for, with operations on stacks."""
 
     def __init__(self, graph: Graph, made: Parts) -> None:
         self.graph, self.made = graph, made
@@ -54,11 +54,11 @@ class _Body:
         )
         self.depends = {node: found & mine for node, found in scopes.variables.items()}
         self.stacks = dict(zip(made.slices, made.stacks)) | dict(self._counters())
-        known = self.stacks.keys()
-        self.alone = {
-            node for node, found in self.depends.items()
-            if found and found <= known and (node in known or node.op in _STACKED)
-        }  # fmt: skip
+        self.alone = set(self.stacks)
+        for node, found in self.depends.items():  # operands first
+            made_of = (source in self.alone or not self.depends[source] for source in node.inputs)
+            if found and node.op in _STACKED and all(made_of):
+                self.alone.add(node)
 
     def _counters(self) -> Iterator[tuple[Node, Node]]:
         """What is carried and grows by the same in all steps, and its values."""
@@ -121,12 +121,9 @@ class _Body:
         """The values of all steps, along a new first dimension."""
         order = post_order([wanted], lambda node: node.inputs if node in self.alone else ())
         for node in order:
-            if node in self.stacks:
-                continue
-            if node in self.alone:
-                self.stacks[node] = self._stacked(node)
-            else:
-                self.stacks[node] = self._alike(node)
+            if node not in self.stacks:
+                made = self._stacked if node in self.alone else self._alike
+                self.stacks[node] = made(node)
         return self.stacks[wanted]
 
     def _stacked(self, node: Node) -> Node:

@@ -151,6 +151,7 @@ class Loads:
         return self.job.may_copy and self.reduces and x.load is not None
 
     def copy(self, x: Access) -> None:
+        """It is copied into a better layout before."""
         self.copied.append(x)
         self.waits += COPIED * self.vectors(x.axes) / self.reuse(x.axes)
 

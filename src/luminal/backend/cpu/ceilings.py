@@ -63,15 +63,19 @@ def multiplier(name: str, threads: int) -> tuple[Callable[[], None], int]:
 def reader(size: int, threads: int, again: int = 1, streams: int = STREAMS) -> Callable[[], None]:
     """A read of `size` bytes, shared by the threads, so many times: nothing reads faster. With one
     stream a thread it is a plain read, from the first byte to the last."""
-    data = memory.zeros((size,), np.uint8)
-    data[...] = 1
-    return _runner(_read_text(size, threads, streams), data, threads, again)
+    return _runner(_read_text(size, threads, streams), _written(size), threads, again)
 
 
 def copier(size: int, threads: int) -> Callable[[], None]:
     """A plain copy of `size` bytes, shared by the threads."""
-    data = memory.zeros((2 * size,), np.uint8)
-    return _runner(_read_text(size, threads, STREAMS, copy=True), data, threads)
+    return _runner(_read_text(size, threads, STREAMS, copy=True), _written(2 * size), threads)
+
+
+def _written(size: int) -> np.ndarray:
+    """Memory with pages of its own: those that nobody wrote are one page of zeros."""
+    data = memory.empty((size,), np.uint8)
+    data[...] = 1
+    return data
 
 
 def _operations(target: Target, name: str) -> int:
