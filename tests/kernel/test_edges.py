@@ -1,5 +1,6 @@
 """Borders of an image are written out, its inside is one loop; what cannot be kept is repeated."""
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from test_default import TARGETS, assert_right
 from luminal.graph.index import Index
 from luminal.kernel.kernel import Store
 from luminal.kernel.program import For, Instruction, Parallel, When
+from luminal.kernel.schedule import path_text
 from luminal.kernel.show import program_text
 from luminal.lowering.lower import lower
 from luminal.scheduling.default import default_schedule
@@ -69,13 +71,24 @@ def test_the_inside_of_an_image_tests_no_condition():
     kernel, schedule = scheduled(cases.convolution(64, 56, 64, 3), TARGETS[0])
     assert "edges" in schedule.tails.values()
     program = lower(kernel, schedule, TARGETS[0])
-    (rows,) = [
+    inside = [
         s for s in loops(program.body)
         if s.count.literal and 3 < int(s.count.name) < 64
         and any(o.op == "fma" for o in operations(s.body))
         and any(loops(s.body))
     ]  # fmt: skip
-    assert not [o.op for o in operations(rows.body) if o.op in ("less", "select", "and")]
+    asked = [o.op for s in inside for o in operations(s.body) if o.op in ("less", "select", "and")]
+    assert inside and not asked
+
+
+@pytest.mark.parametrize("hw", (9, 13))
+def test_a_unit_takes_lines_together_for_a_block_of_channels(hw):
+    target = replace(TARGETS[0], l1=4096, threads=1)
+    kernel = cases.convolution(32, hw, 96, 3)
+    path = path_text(scheduled(kernel, target)[1].paths["acc"]).split()
+    (block,) = (i for i, loop in enumerate(path) if re.fullmatch(r"c/\d+", loop) and i < 4)
+    assert path[block - 1].endswith("@") and path[block + 1] == "y/1", path
+    assert_right(kernel, {}, target)
 
 
 def test_a_wider_image_makes_no_longer_program():

@@ -23,6 +23,8 @@ THIRD = 16  # times the second cache: what the third may hold
 SPELLED = 512  # instructions behind a sum that are written out for a whole tile
 LEAST_DEPTH = 64  # steps of a block of a reduced axis
 SMALLER = 4  # times: how much smaller than usual a run-time size may be
+LINES = 8  # of an image that a unit takes at once, at most
+CHANNELS = 2  # first caches that weights of a block of channels fill
 LEAST_UNIT = 8192  # points of a unit, which is claimed in the time of some 300
 FAR_MEMORY = 4  # price of a byte from memory, in bytes from the third cache
 
@@ -45,6 +47,7 @@ def tile_frame(draft: Draft) -> None:
     if _lanes_inside(draft, tile, order, blocks):
         order.pop()
     order = _claimed(draft, main, order, blocks)
+    lines = _lines_together(draft, tile, main, order, blocks)
     room = Room()
     for a in order:
         step = blocks.get(a, 1)
@@ -55,8 +58,9 @@ def tile_frame(draft: Draft) -> None:
                 draft.tails[a] = "units"
     base, width = room, room.within.get(tile.lane, 0)
     together = width > tile.size(tile.lane) and copies_panels(draft, tile)
-    deep = room.add(*_reduced_block(draft, tile, main, width if together else 0))
-    own: list[Loop] = []
+    deep = room.add(*(_channels(draft, tile, main) if lines else
+                      _reduced_block(draft, tile, main, width if together else 0)))  # fmt: skip
+    own = [Loop(a, 1) for a in lines]
     for a in written:
         if draft.size[a] > tile.size(a) and room.within.get(a, draft.size[a]) > tile.size(a):
             own.append(Loop(a, tile.size(a)))
@@ -192,6 +196,26 @@ def _claimed(
     return left or order[-1:]
 
 
+def _lines_together(
+    draft: Draft, tile: Tile, main: Value, order: list[str], blocks: dict[str, int]
+) -> list[str]:  # fmt: skip
+    """An axis of lines of an image, several of which a unit takes for a block of channels: no more
+    than the first cache holds sums for. `blocks` holds how many."""
+    plain = draft.target.group == 1 and not (tile.reduced or tile.rows) and draft.facts.spelled
+    panel = [x for x in draft.facts.accesses(main) if tile.lane in x.axes]
+    over = [a for a in main.over if a not in draft.facts.spelled and draft.facts.static[a]]
+    axes = [a for a in order if a in main.axes and a not in tile.sizes and draft.facts.static[a]
+            and not any(a in x.axes for x in panel)]  # fmt: skip
+    if not (plain and over and axes and _channels(draft, tile, main)):
+        return []
+    axis, units = axes[-1], draft.units(blocks, order)
+    line = 4 * prod(draft.size[a] if a in main.axes and a not in order else tile.size(a)
+                    for a in tile.sizes)  # fmt: skip
+    fits = min(LINES, draft.target.l1 // line, units // (UNITS * draft.target.threads))
+    blocks[axis] = max((n for n in range(1, draft.size[axis] + 1) if n <= fits), default=1)
+    return [axis] if blocks[axis] > 1 else []
+
+
 def _decide_order(draft: Draft, order: list[str]) -> list[str]:
     """The order, or one with two axes exchanged."""
     options = []
@@ -240,6 +264,20 @@ def _reduced_block(draft: Draft, tile: Tile, main: Value, width: int) -> list[Lo
     options = [size[axis] >> n for n in range(12) if size[axis] % (64 << n) == 0]
     block = draft.facts.decisions.number(f"depth {axis}", block, options)
     return [Loop(axis, block)] if block < size[axis] else []
+
+
+def _channels(draft: Draft, tile: Tile, main: Value) -> list[Loop]:
+    """A loop over blocks of the channels that windows run over, so that what a panel of weights and
+    the lines of the image take of the second cache stays there: lines far apart drive each other
+    out long before they fill it."""
+    axis = max((a for a in main.over if a not in draft.facts.spelled), key=draft.size.__getitem__)
+    each = 4 * tile.size(tile.lane) * prod(draft.size[a] for a in main.over if a != axis)
+    block = draft.size[axis]
+    while block * each > CHANNELS * draft.target.l1 and block % 2 == 0:
+        block //= 2
+    options = [draft.size[axis] >> n for n in range(12) if draft.size[axis] % (1 << n) == 0]
+    block = draft.facts.decisions.number(f"depth {axis}", block, options)
+    return [Loop(axis, block)] if block < draft.size[axis] else []
 
 
 def _near_steps(draft: Draft, tile: Tile, main: Value) -> int:
