@@ -241,7 +241,7 @@ def test_windows_are_turned_along_the_image(monkeypatch: pytest.MonkeyPatch) -> 
     copies = [(made.kernel.axes, path[-2].axis) for made in rt.kernels
               for name, path in made.schedule.paths.items() if name.endswith("v0_b")]  # fmt: skip
     axes, turned = copies[0]  # by each unit of work, or by a kernel before
-    assert int(axes[turned]) == 32
+    assert int(axes[turned]) in (32, 34)  # places of the image, or of it with its padding
 
 
 def test_of_a_window_as_long_as_its_taps_neither_is_taken_for_the_places() -> None:

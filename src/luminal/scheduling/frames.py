@@ -58,8 +58,9 @@ def tile_frame(draft: Draft) -> None:
                 draft.tails[a] = "units"
     base, width = room, room.within.get(tile.lane, 0)
     together = width > tile.size(tile.lane) and copies_panels(draft, tile)
-    deep = room.add(*(_channels(draft, tile, main) if lines else
-                      _reduced_block(draft, tile, main, width if together else 0)))  # fmt: skip
+    wide = width if together else 0
+    block = _reduced_block(draft, tile, main, wide, bool(lines))
+    deep, blocked = room.add(*block), {loop.axis for loop in block}
     own = [Loop(a, 1) for a in lines]
     for a in written:
         if draft.size[a] > tile.size(a) and room.within.get(a, draft.size[a]) > tile.size(a):
@@ -73,7 +74,7 @@ def tile_frame(draft: Draft) -> None:
         own += [Loop(a, tile.size(a)) for a in rows]
     behind = _behind(draft, base.add(*own), tile)
     for v in found.values:
-        made = deep if v.name in draft.operands and main.over[-1] in v.axes else base
+        made = deep if v.name in draft.operands and blocked & {*v.axes} else base
         _place(draft, v, made, behind, deep.add(*own), tile)
     if together:
         _lay_panels(draft, tile)
@@ -206,7 +207,7 @@ def _lines_together(
     over = [a for a in main.over if a not in draft.facts.spelled and draft.facts.static[a]]
     axes = [a for a in order if a in main.axes and a not in tile.sizes and draft.facts.static[a]
             and not any(a in x.axes for x in panel)]  # fmt: skip
-    if not (plain and over and axes and _channels(draft, tile, main)):
+    if not (plain and over and axes and _reduced_block(draft, tile, main, lines=True)):
         return []
     axis, units = axes[-1], draft.units(blocks, order)
     line = 4 * prod(draft.size[a] if a in main.axes and a not in order else tile.size(a)
@@ -245,45 +246,41 @@ def _written(draft: Draft, tile: Tile, main: Value) -> list[str]:
     return [a for a in dict.fromkeys(rows) if lanes or a != tile.lane]
 
 
-def _reduced_block(draft: Draft, tile: Tile, main: Value, width: int) -> list[Loop]:
-    """A loop over blocks of the last reduced axis, if a panel, or those of so many elements that a
-    unit takes together, would fill the second cache, or what is read beside it the first."""
-    axis, size = main.over[-1], draft.size
+def _reduced_block(
+    draft: Draft, tile: Tile, main: Value, width: int = 0, lines: bool = False
+) -> list[Loop]:  # fmt: skip
+    """A loop over blocks of a reduced axis, whose steps lie farthest apart, if a panel, or those of
+    so many elements that a unit takes together, would fill the second cache, or what is read beside
+    it the first. With lines of images that a unit takes together blocks are small: lines far apart
+    drive each other out long before they fill a cache."""
+    known = [a for a in main.over if a not in draft.facts.spelled and draft.facts.static[a]]
+    accesses, size = draft.facts.accesses(main), draft.size
+    panels = [x for x in accesses if tile.lane in x.axes]
+    once = all(read_once(draft.facts, x, main) for x in panels)
+    staged = tile.pair and tile.pair[0].staged  # copied ahead
+    if tile.reduced or staged or once or not known or (draft.facts.spelled and not lines):
+        return []
+    axis = max(known, key=lambda a: max(abs(x.stride(a)) for x in accesses))
     panel = 4 * (width or tile.size(tile.lane)) * prod(size[a] for a in main.over)
     panel //= tile.pair[0].together or tile.pair[0].collapse if tile.pair else 1
-    once = all(read_once(draft.facts, x, main) for x in draft.facts.accesses(main)
-               if tile.lane in x.axes)  # fmt: skip
-    fixed = tile.reduced or not draft.facts.static[axis] or bool(draft.facts.spelled) or once
-    if fixed or (tile.pair and tile.pair[0].staged):  # copied ahead
-        return []
     block = size[axis]
     held = block * (draft.target.l2 // 4) // panel if panel > draft.target.l2 // 2 else block
-    most = min(held, _near_steps(draft, tile, main))
+    most = min(held, _near_steps(draft, tile, main, axis))
+    if lines:
+        most = block * CHANNELS * draft.target.l1 // panel
     while block > most and block % 2 == 0:
         block //= 2
-    options = [size[axis] >> n for n in range(12) if size[axis] % (64 << n) == 0]
+    least = min(LEAST_DEPTH, block)
+    options = [size[axis] >> k for k in range(12) if size[axis] % (1 << k) == 0]
+    options = [n for n in options if n >= least]
     block = draft.facts.decisions.number(f"depth {axis}", block, options)
     return [Loop(axis, block)] if block < size[axis] else []
 
 
-def _channels(draft: Draft, tile: Tile, main: Value) -> list[Loop]:
-    """A loop over blocks of the channels that windows run over, so that what a panel of weights and
-    the lines of the image take of the second cache stays there: lines far apart drive each other
-    out long before they fill it."""
-    axis = max((a for a in main.over if a not in draft.facts.spelled), key=draft.size.__getitem__)
-    each = 4 * tile.size(tile.lane) * prod(draft.size[a] for a in main.over if a != axis)
-    block = draft.size[axis]
-    while block * each > CHANNELS * draft.target.l1 and block % 2 == 0:
-        block //= 2
-    options = [draft.size[axis] >> n for n in range(12) if draft.size[axis] % (1 << n) == 0]
-    block = draft.facts.decisions.number(f"depth {axis}", block, options)
-    return [Loop(axis, block)] if block < draft.size[axis] else []
-
-
-def _near_steps(draft: Draft, tile: Tile, main: Value) -> int:
-    """Steps of the last reduced axis for which the first cache holds what an operand brings, where
+def _near_steps(draft: Draft, tile: Tile, main: Value, axis: str) -> int:
+    """Steps of a reduced axis for which the first cache holds what an operand brings, where
     each step lands on lines of its own and the tile comes again for them."""
-    axis, held = main.over[-1], 1
+    held = 1
     for x in draft.facts.accesses(main):
         again = any(draft.size[a] > tile.size(a) for a in main.axes if a not in x.axes)
         if x.load and not x.packable and again and x.stride(axis) * x.dtype.bytes >= LINE:
