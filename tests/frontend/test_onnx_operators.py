@@ -234,3 +234,26 @@ def test_an_output_that_nothing_makes_is_named():
     proto = model([node("Relu", "x", "y")], [info("x", [2])], ["y", "z"])
     with pytest.raises(luminal.WeightsError, match="gives 'z', which nothing makes"):
         load(proto).run([np.ones(2, "f4")])
+
+
+@pytest.mark.parametrize("factor", [0.7, 0.9, 1.3])
+def test_resize_between_two_places_is_counted_in_f32(factor: float) -> None:
+    resize = helper.make_node("Resize", ["x", "", "by"], ["y"], mode="nearest")
+    proto = model([resize], [info("x", [1, 10])], ["y"], {"by": np.float32([1.0, factor])})
+    agree(proto, {"x": numbers(1, 10)})
+
+
+def test_pad_before_opset_11_takes_its_value_as_an_attribute() -> None:
+    pad = node("Pad", "x", "y", {"pads": [0, 1, 2, -1], "value": 3.0})
+    agree(model([pad], [info("x", [2, 3])], ["y"], opset=7), {"x": numbers(2, 3)})
+
+
+def test_scan_of_opset_8_refuses_sequences_of_their_own_lengths() -> None:
+    places = [info(name, [2]) for name in ("s", "e", "s2")]
+    body = helper.make_graph([node("Add", "s e", "s2")], "body", places[:2], places[2:])
+    scan = node("Scan", "lengths z x", "y", {"body": body, "num_scan_inputs": 1})
+    inputs = [info("z", [2, 2]), info("x", [2, 4, 2])]
+    feeds = {"z": numbers(2, 2), "x": numbers(2, 4, 2)}
+    agree(model([scan], inputs, ["y"], {"lengths": np.array([4, 4])}, opset=8), feeds)
+    with pytest.raises(luminal.Unsupported, match="sequence_lens"):
+        load(model([scan], inputs, ["y"], {"lengths": np.array([4, 2])}, opset=8)).run(feeds)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+import luminal
 from luminal.torch import backend, report
 
 X, ROW = torch.randn(4, 3), torch.ones(1, 3)
@@ -177,3 +178,20 @@ def test_sizes_that_were_found_equal_are_one_where_pytorch_takes_over():
     with pytest.warns(RuntimeWarning, match="outside its bounds"):
         found = torch.compile(function, backend=backend, dynamic=True)(*given)
     torch.testing.assert_close(found, function(*given))
+
+
+@pytest.mark.parametrize("fill", ["clamp_min", "clamp_max", "fill", "full_like"])
+@pytest.mark.filterwarnings("ignore")
+def test_numbers_that_no_byte_holds(fill):
+    function = getattr(torch, fill)
+    for number in (255, 256):
+        run = torch.compile(lambda x, n=number: function(x, n), backend=backend, dynamic=False)
+        same_outcome(lambda x, n=number: function(x, n), run, torch.tensor([1, 255]).byte())
+
+
+def test_limits_that_no_byte_holds():
+    x = luminal.Graph().tensor(2, "u8")
+    with pytest.raises(luminal.InputError, match="300 is no u8: it has 0 to 255"):
+        luminal.ops.clamp(x, 0, 300)
+    with pytest.raises(luminal.InputError, match="256 is no u8"):
+        luminal.ops.where(x > 3, x, 256)

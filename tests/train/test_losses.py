@@ -17,6 +17,7 @@ from luminal.graph.order import reachable
 X = np.random.default_rng(0).standard_normal((10, 6))
 Y = np.random.default_rng(1).standard_normal((10, 6))
 CLASSES = np.array([0, 3, -100, 5, 1, 1, 9, -100, 2, 0])
+BYTES = np.array([156], np.uint8)  # -100 in 8 bits
 BITS = (Y > 0).astype(np.float64)
 
 
@@ -31,6 +32,11 @@ def clip(x: Any, y: Any) -> Any:
     scores = F.normalize(x) @ F.normalize(y).T / 0.2
     own = torch.arange(len(x))
     return (F.cross_entropy(scores, own) + F.cross_entropy(scores.T, own)) / 2
+
+
+def many(x: Any, y: Any) -> Any:
+    """Logits of 3,600 classes."""
+    return (x.reshape(60, 1) * y.reshape(1, 60)).reshape(1, 3600)
 
 
 def dice(x: Any) -> Any:
@@ -58,6 +64,14 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "dice": (
         lambda x, y: train.dice_loss(x.sigmoid(), x.graph.constant(BITS)),
         lambda x, y: dice(x),
+    ),
+    "huber of infinities": (
+        lambda x, y: ops.huber_loss(y, x * np.inf) + ops.smooth_l1_loss(y, x * np.inf),
+        lambda x, y: F.huber_loss(y, x * np.inf) + F.smooth_l1_loss(y, x * np.inf),
+    ),
+    "classes in bytes": (
+        lambda x, y: ops.cross_entropy(many(x, y), x.graph.constant(BYTES)),
+        lambda x, y: F.cross_entropy(many(x, y), torch.tensor(BYTES)),
     ),
     "contrastive": (lambda x, y: train.contrastive_loss(x, y, 0.2), clip),
 }
@@ -116,3 +130,14 @@ def test_targets_that_are_no_probabilities() -> None:
     found = ops.kl_div(graph.constant(X), graph.constant(Y), reduction="none").numpy()
     expected = F.kl_div(torch.tensor(X), torch.tensor(Y), reduction="none")
     np.testing.assert_allclose(found, expected, 1e-5)
+
+
+@pytest.mark.parametrize("size", [0, 2])
+def test_ctc_of_a_recording_without_a_frame(size: int) -> None:
+    scores, targets = Y.reshape(5, 2, 6), np.array([[1, 1], [2, 3]])
+    graph = Graph()
+    x = graph.tensor(scores.shape, "f64")
+    found = ops.ctc_loss(x, graph.constant(targets), (0, 5), (size, 2), reduction="none")
+    theirs = map(torch.tensor, (scores, targets, (0, 5), (size, 2)))
+    expected = F.ctc_loss(*theirs, reduction="none")
+    np.testing.assert_allclose(evaluate(graph, [found.node], {x: scores})[found.node], expected)

@@ -172,6 +172,17 @@ def test_an_optimizer_for_each_parameter_and_half_precision():
     assert rt[step.count] == 1 and step.slots["parameter0.momentum"].dtype.name == "f32"
 
 
+@pytest.mark.filterwarnings("ignore:.*does not reach the loss")
+def test_what_does_not_reach_the_loss_does_not_decay() -> None:
+    graph = Graph()
+    w, still = (graph.parameter(2, name=name).set([1.0, 2.0]) for name in ("w", "still"))
+    step = train.Step(w.sum(), [w, still], train.AdamW(0.1, weight_decay=0.5), ema=0.5)
+    rt = graph.compile(device="reference")
+    rt.run()
+    assert rt[still].tolist() == rt[step.averages[still]].tolist() == [1.0, 2.0]
+    assert "still.mean" not in step.slots
+
+
 def test_what_is_not_trained():
     graph = Graph()
     w, n = graph.parameter((3,)), graph.parameter((3,), "i64")

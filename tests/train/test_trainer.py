@@ -303,6 +303,13 @@ def test_a_checkpoint_of_another_training_is_refused(other: dict[str, Any], tmp_
     np.testing.assert_array_equal(t[w], np.ones(w.shape))
 
 
+def test_a_resumed_training_may_accumulate_less(tmp_path: Path) -> None:
+    plain(tmp_path, accumulate=8)[1].fit([()], 4)
+    w, t = plain(tmp_path, accumulate=2)
+    t.fit([()], 5)
+    np.testing.assert_allclose(t[w], np.full(3, 0.8), rtol=1e-6)  # 1 - 0.1 * the mean of five 2s
+
+
 def test_a_checkpoint_has_one_entry_of_a_name() -> None:
     with pytest.raises(InputError, match="two entries 'trainer'"):
         plain(name="trainer")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from ..graph.tensor import Tensor
-from .base import Value, composite, dim_of, extent, floating, tensor_of
+from .base import Value, composite, dim_of, extent, floating
 from .elementwise import abs, add, div, limited, maximum, mul, neg, reciprocal, sub
 from .erf import erf
-from .logic import gt, le, logical_and, lt, where
+from .logic import gt, le, logical_and, lt, masked_fill, where
 from .math import LOG2_E, expm1, log_one_and_exp, tanh
 
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
@@ -67,7 +67,7 @@ def threshold(x: Tensor, threshold: float, value: float) -> Tensor:
     >>> ops.threshold(cx.constant([1.0, 3.0]), 2.0, -1.0).numpy()
     array([-1.,  3.], dtype=float32)
     """
-    return where(le(x, threshold), tensor_of(x.graph, value, x.dtype), x)
+    return masked_fill(x, le(x, threshold), value)
 
 
 @floating

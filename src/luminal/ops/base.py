@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any, TypeAlias, TypeVar
 
-from ..errors import DTypeError, ShapeError
+from ..errors import DTypeError, InputError, ShapeError
 from ..graph.dtype import DType, boolean, dtype, f32, i64, promote
 from ..graph.graph import Graph
 from ..graph.index import Index
@@ -31,6 +31,16 @@ def literal(graph: Graph, value: Number, kind: DType) -> Tensor:
             value -= 1 << bits
         return graph.literal(value, kind)
     return graph.literal(bool(value) if kind is boolean else float(value), kind)
+
+
+def holding(value: Any, kind: DType) -> Any:
+    """The value; as in PyTorch, an integer dtype refuses numbers beyond it (below 0 unsigned ones
+    wrap around). Raises InputError."""
+    if kind.is_integer and not isinstance(value, Tensor):
+        low = kind.lowest if kind.is_signed else -kind.highest
+        if not low <= value <= kind.highest:
+            raise InputError(f"{value} is no {kind}: it has {kind.lowest} to {kind.highest}")
+    return value
 
 
 def full_like(like: Tensor, value: Number, kind: Any = None) -> Tensor:

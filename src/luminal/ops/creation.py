@@ -13,7 +13,7 @@ from ..graph.graph import Graph
 from ..graph.index import Index
 from ..graph.node import Number
 from ..graph.tensor import Tensor
-from .base import Size, full_like, literal, number_dtype
+from .base import Size, full_like, holding, literal, number_dtype
 from .elementwise import add, mul, sub
 from .logic import eq, where
 from .powers import pow
@@ -26,7 +26,7 @@ def full(graph: Graph, shape: Size | Sequence[Size], value: Number, dtype: Any =
     array([3., 3.], dtype=float32)
     """
     kind = number_dtype(value) if dtype is None else dtype_of(dtype)
-    return literal(graph, value, kind).expand(graph.shape(shape))
+    return literal(graph, holding(value, kind), kind).expand(graph.shape(shape))
 
 
 def zeros(graph: Graph, shape: Size | Sequence[Size], dtype: Any = "f32") -> Tensor:

@@ -81,8 +81,8 @@ def _losses(log_probs: Tensor, targets: Tensor, steps: Tensor, sizes: Tensor, bl
         moved = alpha.pad([(0, 0), (shift, 0)], -np.inf)
         return moved.narrow(1, 0, longest * 2 + 1)
 
-    alpha = where(lt(places, 2), said(0), nothing)
-    for step in range(1, static(log_probs.shape[0], "the number of steps")):
+    alpha = where(lt(places, 1), literal(log_probs.graph, 0.0, log_probs.dtype), nothing)
+    for step in range(static(log_probs.shape[0], "the number of steps")):
         two = logaddexp(alpha, before(alpha, 1))
         three = logaddexp(two, where(skips, before(alpha, 2), nothing))
         alpha = where(lt(step, steps).unsqueeze(-1), add(three, said(step)), alpha)

@@ -15,6 +15,7 @@ from .base import (
     floating,
     full_like,
     graph_of,
+    holding,
     literal,
     operands,
     result_type,
@@ -302,8 +303,8 @@ def _clamp(x: Tensor, low: Value | None, high: Value | None) -> Tensor:
 def limited(x: Tensor, min: Value | None = None, max: Value | None = None) -> Tensor:
     """As clamp, flat at the limits too: PyTorch's hardtanh."""
     if min is not None:
-        x = maximum(x, min)
-    return x if max is None else minimum(x, max)
+        x = maximum(x, holding(min, x.dtype))
+    return x if max is None else minimum(x, holding(max, x.dtype))
 
 
 def lerp(start: Tensor, end: Tensor, weight: Value) -> Tensor:

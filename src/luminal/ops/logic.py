@@ -6,7 +6,7 @@ from typing import Any
 
 from ..graph.dtype import boolean, dtype
 from ..graph.tensor import Tensor
-from .base import Value, binary, broadcast, full_like, result_type, tensor_of
+from .base import Value, binary, broadcast, full_like, holding, result_type, tensor_of
 
 
 def lt(a: Value, b: Value) -> Tensor:
@@ -100,7 +100,8 @@ def where(condition: Tensor, a: Value, b: Value) -> Tensor:
     array([0., 2., 0.], dtype=float32)
     """
     kind, graph = result_type(a, b), condition.graph
-    choice, x, y = broadcast(truth(condition), tensor_of(graph, a, kind), tensor_of(graph, b, kind))
+    x, y = (tensor_of(graph, holding(value, kind), kind) for value in (a, b))
+    choice, x, y = broadcast(truth(condition), x, y)
     return graph.apply("select", [choice, x, y])
 
 
@@ -111,7 +112,7 @@ def masked_fill(x: Tensor, mask: Tensor, value: Value) -> Tensor:
     >>> ops.masked_fill(x, x > 1, 0.0).numpy()
     array([1., 0., 0.], dtype=float32)
     """
-    return where(mask, tensor_of(x.graph, value, x.dtype), x)
+    return where(mask, tensor_of(x.graph, holding(value, x.dtype), x.dtype), x)
 
 
 def truth(x: Tensor) -> Tensor:

@@ -62,7 +62,7 @@ def smooth_l1_loss(
     if beta == 0:
         return l1_loss(x, target, reduction=reduction)
     change = sub(x, target)
-    near, distance = div(mul(square(change), 0.5), beta), abs(change)
+    near, distance = div(mul(square(clamp(change, -beta, beta)), 0.5), beta), abs(change)
     return reduced(where(lt(distance, beta), near, sub(distance, 0.5 * beta)), reduction)
 
 
@@ -75,9 +75,9 @@ def huber_loss(x: Tensor, target: Tensor, reduction: str = "mean", delta: float 
     array([0.125, 3.5  ], dtype=float32)
     """
     change = sub(x, target)
-    near, distance = mul(square(change), 0.5), abs(change)
+    near, distance = mul(square(clamp(change, -delta, delta)), 0.5), abs(change)
     far = mul(sub(distance, 0.5 * delta), delta)
-    return reduced(where(distance <= delta, near, far), reduction)
+    return reduced(where(lt(distance, delta), near, far), reduction)
 
 
 def _by_weight(x: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
@@ -110,8 +110,9 @@ def picked(
 ) -> tuple[Tensor, Tensor]:
     """(-x[target], weight[target]); both 0 where the target is ignored."""
     dim = 0 if x.ndim == 1 else 1
+    target = target.cast(i64)
     kept = ne(target, ignore_index)
-    safe = where(kept, target, 0).cast(i64)
+    safe = where(kept, target, 0)
     losses = neg(gather(x, dim, safe.unsqueeze(dim)).squeeze(dim))
     weights = _class_weights(safe, weight, x).masked_fill(eq(kept, False), 0.0)
     return where(kept, losses, 0.0), weights
@@ -156,12 +157,13 @@ def _smooth_part(
     logs: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str, dim: int
 ) -> Tensor:
     """The sum of -logs over all classes; its mean is over the weights of the targets."""
+    target = target.cast(i64)
     kept = ne(target, ignore_index)
     each = neg(reduce("sum", _times_class_weight(logs, weight, dim), dim))
     each = where(kept, each, 0.0)
     if reduction != "mean":
         return reduced(each, reduction)
-    safe = where(kept, target, 0).cast(i64)
+    safe = where(kept, target, 0)
     weights = where(kept, _class_weights(safe, weight, logs), 0.0)
     return div(total(each), total(weights))
 

@@ -38,6 +38,12 @@ def backward(loss: Tensor, wrt: Sequence[Tensor]) -> list[Tensor]:
     >>> cx.compile()()
     array([2., 4.], dtype=float32)
     """
+    found = slopes(loss, wrt)
+    return [full_like(x, 0.0) if g is None else g for x, g in zip(wrt, found)]
+
+
+def slopes(loss: Tensor, wrt: Sequence[Tensor]) -> list[Tensor | None]:
+    """As `backward`, with None for what does not reach the loss."""
     if any(size != 1 for size in loss.node.shape):
         raise ShapeError(
             f"a gradient is of one number, and the loss has shape {text(loss.node.shape)}: "
@@ -48,8 +54,8 @@ def backward(loss: Tensor, wrt: Sequence[Tensor]) -> list[Tensor]:
     unreached = [_name(x) for x in wrt if x.node not in found]
     if unreached:
         names = ", ".join(unreached)
-        warnings.warn(f"{names}: does not reach the loss; its gradient is 0", stacklevel=2)
-    return [_or_zero(found, x) for x in wrt]
+        warnings.warn(f"{names}: does not reach the loss; its gradient is 0", stacklevel=3)
+    return [found.get(x.node) for x in wrt]
 
 
 def vjp(

@@ -6,6 +6,7 @@ import itertools
 
 from .. import ops
 from ..errors import InputError
+from ..graph.dtype import i64
 from ..graph.tensor import Tensor
 from .checkpoint import checkpoint
 
@@ -38,7 +39,7 @@ def linear_cross_entropy(
         loss = checkpoint(part, x.narrow(0, start, end - start), wanted)
         total = loss if total is None else total + loss
     assert total is not None
-    return total / ops.ne(target, ignore_index).cast(total.dtype).sum()
+    return total / ops.ne(target.cast(i64), ignore_index).cast(total.dtype).sum()
 
 
 def focal_loss(

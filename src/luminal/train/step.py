@@ -13,7 +13,8 @@ from ..graph.dtype import DType, f32, f64, i8
 from ..graph.infer import text
 from ..graph.scope import scope
 from ..graph.tensor import Tensor
-from .autograd import backward
+from ..ops.base import full_like
+from .autograd import slopes
 from .budget import settle
 from .clipping import Clip
 from .limits import check
@@ -31,8 +32,9 @@ class Step:
         rt.run()          # forward, backward and update
         rt[loss], rt[model.weight]
 
-    parameters: inputs or parameters of fixed shapes and floats, each once. optimizer: one for all,
-    or a function from a parameter to its own. clip: what is done to the gradients first. The loss
+    parameters: inputs or parameters of fixed shapes and floats, each once; what does not reach the
+    loss stays as it is, without decay. optimizer: one for all, or a function from a parameter to
+    its own. clip: what is done to the gradients first. The loss
     becomes an output.
 
     accumulate: parameters change with every so-manieth run, by the mean of the gradients. scaling:
@@ -77,11 +79,15 @@ class Step:
         self.averages: dict[Tensor, Tensor] = {}
         self.parts = [] if memory is None else settle(loss, memory)
         self._counters(accumulate)
-        gradients = self._gradients(scaling, accumulate)
+        gradients = self._gradients(scaling)
         gradients = gradients if clip is None else clip(gradients)
         for p, g in zip(self.parameters, gradients):
             with scope(f"update.{p.node.attribute.name}".rpartition(".")[0]):
-                self._update(p, g, optimizer if isinstance(optimizer, Optimizer) else optimizer(p))
+                own = optimizer if isinstance(optimizer, Optimizer) else optimizer(p)
+                if p in self._still:
+                    self._keep(p)
+                else:
+                    self._update(p, g, own)
         self.graph.donate(self.count, self._settled(self.count, self.count + 1))
         loss.output("loss")
 
@@ -91,25 +97,31 @@ class Step:
         self._last: Tensor | None = None
         if accumulate > 1:
             runs = self.graph.parameter((), "i64", "runs").set(np.int64(0))
-            self._last = ops.eq(runs, accumulate - 1)
-            self.graph.donate(runs, ops.where(self._last, runs * 0, runs + 1))
+            self._runs = runs + 1
+            self._last = self._runs >= accumulate  # more: resumed with fewer
+            self.graph.donate(runs, ops.where(self._last, runs * 0, self._runs))
         self._applied = self._last
 
-    def _gradients(self, scaling: LossScale | None, accumulate: int) -> list[Tensor]:
+    def _gradients(self, scaling: LossScale | None) -> list[Tensor]:
         """Of all runs since the last update, without the scale."""
         if scaling is None:
-            self.gradients = backward(self.loss, self.parameters)
-            return self._summed(self.gradients, accumulate)
+            self.gradients = self._slopes(self.loss)
+            return self._summed(self.gradients)
         scaled = Scaled(self.graph, scaling)
-        found = backward(self.loss * scaled.factor.cast(self.loss.dtype), self.parameters)
+        found = self._slopes(self.loss * scaled.factor.cast(self.loss.dtype))
         self.gradients = [g.cast(_wide(g)) / scaled.factor.cast(_wide(g)) for g in found]
-        total = self._summed(self.gradients, accumulate)
+        total = self._summed(self.gradients)
         finite = all_finite(total)
         self._applied = finite if self._last is None else ops.logical_and(self._last, finite)
         scaled.renew(finite, self._last)
         return total
 
-    def _summed(self, gradients: Sequence[Tensor], accumulate: int) -> list[Tensor]:
+    def _slopes(self, loss: Tensor) -> list[Tensor]:
+        found = slopes(loss, self.parameters)
+        self._still = {p for p, g in zip(self.parameters, found) if g is None}
+        return [full_like(p, 0.0) if g is None else g for p, g in zip(self.parameters, found)]
+
+    def _summed(self, gradients: Sequence[Tensor]) -> list[Tensor]:
         """Their mean over the runs since the last update, in f32 or f64."""
         if self._last is None:
             return [g.cast(_wide(g)) for g in gradients]
@@ -118,7 +130,7 @@ class Step:
             slot = self._slot(p, "gradient", tuple(map(int, p.shape)), _wide(p))
             whole = slot + g.cast(slot.dtype)
             self.graph.donate(slot, ops.where(self._last, ops.zeros_like(whole), whole))
-            total.append(whole / float(accumulate))
+            total.append(whole / self._runs.cast(whole.dtype))
         return total
 
     def _settled(self, old: Tensor, new: Tensor) -> Tensor:
@@ -147,6 +159,12 @@ class Step:
             self.graph.donate(old.scales, self._settled(old.scales, made.scales))
         if self._ema is not None:
             self._average(p, new, self._ema)
+
+    def _keep(self, p: Tensor) -> None:
+        """What does not reach the loss."""
+        self.graph.donate(p, p)
+        if self._ema is not None:
+            self._average(p, p.cast(_wide(p)), self._ema)
 
     def _average(self, p: Tensor, new: Tensor, share: float) -> None:
         """Begins with the parameters after the first update."""

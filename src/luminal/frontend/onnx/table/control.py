@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .... import ops
-from ....errors import DTypeError, InputError, ShapeError
+from ....errors import DTypeError, InputError, ShapeError, Unsupported
 from ....graph.dtype import i64
 from ....graph.index import Index
 from ....graph.tensor import Tensor
@@ -256,6 +256,7 @@ def scan(
     operator = at.operator
     assert operator is not None
     if at.version < 9:
+        _check_whole(at, operands[0], operands[-1])
         return at.next(_batched(operator, operands, body, num_scan_inputs, directions))
     carried = len(operands) - num_scan_inputs
     axes = list(scan_input_axes or [0] * num_scan_inputs)
@@ -328,6 +329,11 @@ def _scan_out(
             made.append(plain("Identity", [inner], [outer]))
     where = list(out_axes or [0] * number_out)
     return made + _stacked(operator.outputs[carried:], collected, where, prefix)
+
+
+def _check_whole(at: Recorder, lengths: Tensor | None, x: Tensor) -> None:
+    if lengths is not None and (at.array(lengths) != int(x.shape[1])).any():
+        raise Unsupported("Scan of opset 8 with sequence_lens: sequences are scanned to their ends")
 
 
 def _batched(

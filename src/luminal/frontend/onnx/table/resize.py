@@ -92,7 +92,7 @@ def _each(
             x = _symbolic(at, x, d, size, factor, mode, place, nearest)
             continue
         length = n.constant
-        new = math.floor(length * factor + 1e-9) if size is None else int(Index.of(size))
+        new = int(np.float32(length) * np.float32(factor)) if size is None else int(Index.of(size))
         scale = factor if factor is not None else new / length
         ends = None
         if region is not None:
@@ -114,23 +114,23 @@ def _rounded(x: Tensor, kind: Any) -> Tensor:
 
 
 def _points(at: np.ndarray, old: int, new: int, scale: float, place: str, ends: Any) -> np.ndarray:
-    """Where each element of the result lies in the source."""
-    i = at.astype(np.float64)
+    """Where each element of the result lies in the source: in f32, in which a third of 3 is 1."""
+    i, by = at.astype(np.float32), np.float32(scale)
     if place == "asymmetric":
-        return i / scale
+        return i / by
     if place == "half_pixel" or (place == "pytorch_half_pixel" and new > 1):
-        return (i + 0.5) / scale - 0.5
+        return (i + 0.5) / by - 0.5
     if place == "pytorch_half_pixel":
         return i * 0.0
     if place == "align_corners":
-        exact = old * scale
+        exact = old * by
         return i * ((old - 1) / (exact - 1)) if exact != 1 else i * 0.0
     if place == "half_pixel_symmetric":
-        exact = scale * old
+        exact = by * old
         adjust = new / exact
-        return old / 2 * (1 - adjust) + (i + 0.5) / scale - 0.5
+        return old / 2 * (1 - adjust) + (i + 0.5) / by - 0.5
     if place == "tf_half_pixel_for_nn":
-        return (i + 0.5) / scale
+        return (i + 0.5) / by
     if place == "tf_crop_and_resize":
         start, end = ends
         if new > 1:

@@ -187,9 +187,10 @@ def _end(at: Recorder, given: Size, n: Index, low: Index, high: Index) -> Index:
 
 @op("Pad", moves=True)
 def pad(
-    at: Recorder, x: Tensor, widths: Tensor | None = None, value: Tensor | None = None,
+    at: Recorder, x: Tensor, widths: Tensor | None = None, value: Tensor | float | None = None,
     axes: Tensor | None = None, *, mode: str = "constant", pads: Sequence[int] | None = None,
 ) -> Tensor:  # fmt: skip
+    """value: before opset 11, a number."""
     sizes: list[Any] = [*(pads or ())] if widths is None else at.sizes(widths)
     dims = range(x.ndim) if axes is None else [dim_of(x, d) for d in at.ints(axes)]
     if len(sizes) != 2 * len(dims):
@@ -198,7 +199,8 @@ def pad(
     for number, d in enumerate(dims):
         pairs[d] = sizes[number], sizes[number + len(sizes) // 2]
     if mode == "constant":
-        fill = 0 if value is None else at.array(value).reshape(()).item()
+        given = at.array(value).reshape(()).item() if isinstance(value, Tensor) else value
+        fill = given or 0
         fill = bool(fill) if x.dtype.kind == "bool" else float(fill) if x.dtype.is_float else fill
         return x.pad(pairs, fill)
     name = {"reflect": "reflect", "edge": "replicate", "wrap": "circular"}[mode]

@@ -14,7 +14,7 @@ from ....graph.dtype import DType, boolean, f32, f64, i64
 from ....graph.index import Index
 from ....graph.node import Number
 from ....graph.tensor import Tensor
-from ....ops.base import Size, full_like, operands, static, tensor_of
+from ....ops.base import Size, full_like, holding, operands, static, tensor_of
 from .base import Rule, rule, source
 
 if TYPE_CHECKING:
@@ -26,11 +26,8 @@ Sizes = Sequence[Size]
 @source("full.default")
 def full(at: Recorder, shape: Sizes, value: Number, dtype: DType | None = None) -> Tensor:
     kind = dtype or (boolean if isinstance(value, bool) else i64 if isinstance(value, int) else f32)
-    return (
-        tensor_of(at.graph, value, kind).expand(tuple(shape))
-        if shape
-        else tensor_of(at.graph, value, kind)
-    )
+    made = tensor_of(at.graph, holding(value, kind), kind)
+    return made.expand(tuple(shape)) if shape else made
 
 
 @source("scalar_tensor.default")
@@ -54,12 +51,12 @@ source("ones.default")(_filled(1))
 
 @rule("full_like.default")
 def filled(x: Tensor, value: Number, dtype: DType | None = None) -> Tensor:
-    return full_like(x, value, dtype)
+    return new_full(x, x.shape, value, dtype)
 
 
 @rule("fill.Scalar", "fill.Tensor")
 def fill(x: Tensor, value: Any) -> Tensor:
-    return tensor_of(x.graph, value, x.dtype).expand(x.shape)
+    return new_full(x, x.shape, value)
 
 
 def _filled_like(value: int) -> Rule:
@@ -72,7 +69,8 @@ rule("ones_like.default")(_filled_like(1))
 
 @rule("new_full.default")
 def new_full(x: Tensor, shape: Sizes, value: Number, dtype: DType | None = None) -> Tensor:
-    return tensor_of(x.graph, value, dtype or x.dtype).expand(tuple(shape))
+    kind = dtype or x.dtype
+    return tensor_of(x.graph, holding(value, kind), kind).expand(tuple(shape))
 
 
 def _filled_new(value: int) -> Rule:
