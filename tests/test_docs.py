@@ -195,7 +195,7 @@ def test_every_file_of_the_compiler_says_what_it_is_for():
     hooks = runpy.run_path(str(ROOT / "scripts" / "docs_hooks.py"))
     page = hooks["on_page_markdown"]((ROOT / "docs" / "files.md").read_text())
     rows = re.findall(r"^\| `(\w+\.py)` \| \d+ \| (.*) \|$", page, re.M)
-    folders = ("graph", "rewrite", "kernel", "scheduling", "lowering", "lowering/threads")
+    folders = ("graph", "rewrite", "kernel", "scheduling", "lowering", "backend/threads")
     files = [path.name for f in folders for path in (ROOT / "src" / "luminal" / f).glob("[!_]*.py")]
     assert sorted(name for name, _ in rows) == sorted(files)
     assert all(len(said) > 20 for _, said in rows), [row for row in rows if len(row[1]) <= 20]

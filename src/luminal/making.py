@@ -15,6 +15,7 @@ from .backend import devices
 from .backend.ahead import Ahead
 from .backend.contract import Accelerator
 from .backend.devices import Device
+from .backend.loops import loop_program, verify_loops
 from .children import Helpers, serve
 from .collecting import collected_later
 from .earlier import Done, Earlier, Results
@@ -25,8 +26,6 @@ from .kernel.schedule import Layout, Schedule
 from .kernel.target import Target
 from .kernel.work import usual_sizes
 from .lowering.legal import check
-from .lowering.lower import lower
-from .lowering.verify import verify
 from .progress import Line, showing
 from .rewrite.lower_plan import Step
 from .runtime.link import Made
@@ -246,7 +245,7 @@ def _lowered(kernel: Kernel, schedule: Schedule, target: Target, report: Report)
     with report.stage("check"):
         check(kernel, schedule)
     with report.stage("lower"):
-        program = lower(kernel, schedule, target)
+        program = loop_program(kernel, schedule, target)
     with report.stage("verify"):
-        verify(program)
+        verify_loops(program)
     return Compiled(kernel, schedule, program)

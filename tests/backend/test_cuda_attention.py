@@ -13,11 +13,11 @@ from luminal.backend import devices
 from luminal.backend.cuda import gpu, nvrtc
 from luminal.backend.cuda.matrices import instructions_of
 from luminal.backend.cuda.simulator import CUDA, Simulator, found_compiler
+from luminal.backend.loops import verify_loops
 from luminal.errors import VerifyError
 from luminal.graph import Graph
 from luminal.graph.dtype import DType, bf16, f16, f32, i64
 from luminal.kernel.program import Instruction, Val
-from luminal.lowering.verify import verify
 from luminal.scheduling.decisions import Decisions
 from luminal.scheduling.default import default_schedule
 
@@ -97,7 +97,7 @@ def test_tiles_of_a_stream_are_verified(fault: str | None) -> None:
 
     changed = replace(kernel.program, body=list(rewritten(kernel.program.body, change)))
     with pytest.raises(VerifyError) if fault else nullcontext():
-        verify(changed)
+        verify_loops(changed)
 
 
 @pytest.mark.skipif(not nvrtc.available(), reason="no NVRTC")

@@ -13,11 +13,11 @@ from luminal import ops
 from luminal.backend import devices
 from luminal.backend.contract import Accelerator, Modelled
 from luminal.backend.cuda.limits import KNOWN, like
+from luminal.backend.loops import loop_program
 from luminal.bench import gpu_kernels
 from luminal.bench.gpu_models import Shaped
 from luminal.cli import main
 from luminal.graph import Graph
-from luminal.lowering.lower import lower
 
 DEVICE = "cuda:sm_90a"
 
@@ -27,7 +27,7 @@ def figures(graph: Graph) -> list[Modelled]:
     assert isinstance(device, Accelerator)
     found = []
     for made in rt.kernels:
-        program = lower(made.kernel, made.schedule, device.target(1))
+        program = loop_program(made.kernel, made.schedule, device.target(1))
         figure = device.modelled(made.kernel, program, {})
         assert figure is not None
         found.append(figure)

@@ -19,10 +19,11 @@ from luminal.backend.cuda import gpu, nvrtc
 from luminal.backend.cuda.matrices import STAGED, TILED, instructions_of
 from luminal.backend.cuda.model import predicted
 from luminal.backend.cuda.simulator import CUDA, Simulator, found_compiler
+from luminal.backend.loops import verify_loops
 from luminal.errors import VerifyError, WrongResult
 from luminal.graph.dtype import DType, bf16, f16, f32, i8, i32
 from luminal.kernel.program import Instruction, Program, Statement
-from luminal.lowering.verify import statements, verify
+from luminal.lowering.verify import statements
 
 pytestmark = pytest.mark.skipif(found_compiler() is None, reason="no C++ compiler")
 RNG = np.random.default_rng(0)
@@ -255,20 +256,20 @@ def test_faults_where_products_are_done_when_they_end(fault: str) -> None:
     own, faults = {i.name for i in TILED}, {
         "a product goes on": lambda s: [replace(s, attrs=(1,))] if s.op in own else [s]
     }
-    verify(program)
+    verify_loops(program)
     with pytest.raises(VerifyError):
         change = (PROGRAM_FAULTS | faults)[fault]
-        verify(replace(program, body=list(rewritten(program.body, change))))
+        verify_loops(replace(program, body=list(rewritten(program.body, change))))
 
 
 @pytest.mark.parametrize("fault", PROGRAM_FAULTS)
 def test_faults_in_the_program(fault: str, product: Any) -> None:
     program = product.kernels[0].program
-    verify(program)
+    verify_loops(program)
     body = list(rewritten(program.body, PROGRAM_FAULTS[fault]))
     assert len(statements(body)) <= len(statements(program.body)) and body != program.body
     with pytest.raises(VerifyError):
-        verify(replace(program, body=body))
+        verify_loops(replace(program, body=body))
 
 
 TEXT_FAULTS = {  # what is changed, and into what; the last of its kind

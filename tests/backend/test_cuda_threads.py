@@ -11,9 +11,9 @@ from luminal import ops
 from luminal.backend import devices
 from luminal.backend.cuda import simulator
 from luminal.backend.cuda.simulator import Simulator, found_compiler
+from luminal.backend.loops import loop_program
 from luminal.graph import Graph
 from luminal.graph.tensor import Tensor
-from luminal.lowering.lower import lower
 
 Made = Callable[[Graph, int, int], Tensor]
 
@@ -84,7 +84,7 @@ def test_threads_have_work(made: Made, most: float) -> None:
     made(graph, 64, 320).output()
     rt, total = graph.compile("cuda:sm_90a", cache=False), 0.0
     for kernel in rt.kernels:
-        program = lower(kernel.kernel, kernel.schedule, device.target(1))
+        program = loop_program(kernel.kernel, kernel.schedule, device.target(1))
         total += device.modelled(kernel.kernel, program, {}).seconds
     assert 1e6 * total < most
 

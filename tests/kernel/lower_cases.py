@@ -12,6 +12,7 @@ import pytest
 from oracles.program import interpret
 from oracles.schedules import schedule_of
 
+from luminal.backend.loops import loop_program, verify_loops
 from luminal.backend.reference.kernels import evaluate
 from luminal.graph.dtype import DType, bf16, f32, i8, i32, i64, u8
 from luminal.graph.index import Index
@@ -34,8 +35,6 @@ from luminal.kernel.program import Program
 from luminal.kernel.schedule import Schedule
 from luminal.kernel.target import MatrixInstruction, Target
 from luminal.lowering.legal import check
-from luminal.lowering.lower import lower
-from luminal.lowering.verify import verify
 
 ix = Index.of
 DPBF16PS = MatrixInstruction("dpbf16ps", 2, bf16, bf16, f32)
@@ -151,8 +150,8 @@ def run(case: Case, threads: int = 1, seed: int = 0, native: bool = False) -> Pr
     target = host() if native else TARGET
     if native and _paired(case.schedule) and not set(TARGET.instructions) <= {*target.instructions}:
         pytest.skip("this machine lacks the instruction of the case")
-    program = lower(case.kernel, case.schedule, target)
-    verify(program)
+    program = loop_program(case.kernel, case.schedule, target)
+    verify_loops(program)
     want = arrays_of(case, seed)
     got = {n: pack(a.copy(), program.layouts.get(n, ())) for n, a in want.items()}
     evaluate(case.kernel, want, case.sizes)

@@ -16,6 +16,7 @@ from test_prepare import SMALL, assert_same
 
 from luminal.backend.cpu.instructions import DPBF16PS
 from luminal.backend.cpu.target import named
+from luminal.backend.loops import loop_program, verify_loops
 from luminal.backend.reference.kernels import evaluate
 from luminal.graph.dtype import bf16, f32, i8
 from luminal.graph.index import Index
@@ -23,8 +24,7 @@ from luminal.kernel.kernel import Constant, Guard
 from luminal.kernel.layout import pack
 from luminal.kernel.target import Target
 from luminal.lowering.legal import check
-from luminal.lowering.lower import lower
-from luminal.lowering.verify import instructions, verify
+from luminal.lowering.verify import instructions
 from luminal.scheduling.decisions import Decisions
 from luminal.scheduling.default import default_schedule
 from luminal.scheduling.prepare import prepare
@@ -174,7 +174,7 @@ def test_sums_stored_across_their_lanes_are_turned_in_blocks():
                cases.buffer("Y", 96, 40)]  # fmt: skip
     kernel = cases.kernel("turned", buffers, {"c": 96, "p": 40, "k": 24}, [acc])
     target = named("avx512")
-    program = lower(*default_schedule(kernel, target), target)
+    program = loop_program(*default_schedule(kernel, target), target)
     assert not any(s.op.startswith("scatter") for s in instructions(program.body))
     assert_right(kernel, {}, target)
 
@@ -368,8 +368,8 @@ def interpreted(kernel, arrays, sizes, target):
     for prepared in prepare(kernel, target):
         scheduled, schedule = default_schedule(prepared, target)
         check(scheduled, schedule)
-        program = lower(scheduled, schedule, target)
-        verify(program)
+        program = loop_program(scheduled, schedule, target)
+        verify_loops(program)
         packed = {}
         for b in scheduled.buffers:
             shape = [int(n.evaluate(sizes)) for n in b.shape]

@@ -29,9 +29,9 @@ from test_default import TARGETS, assert_right, cases, evaluate, interpreted
 
 from luminal.backend import cpu
 from luminal.backend.cpu.target import named
+from luminal.backend.loops import loop_program
 from luminal.graph.dtype import bf16, boolean, f16, f32, f64, i32, i64
 from luminal.kernel.kernel import Guard, Load, Rewriter
-from luminal.lowering.lower import lower
 from luminal.scheduling.default import default_schedule
 from luminal.scheduling.prepare import prepare
 
@@ -289,7 +289,7 @@ def scheduled(case, target):
 def test_neighbours_that_lie_together_are_one_vector(turned):
     made, schedule = scheduled(packed(turned, 2), named("avx512"))
     assert [str(loop) for loop in schedule.paths["out"][-2:]] == ["n/1#", "s/1#"]
-    text = cpu.render(lower(made, schedule, named("avx512")), named("avx512"))
+    text = cpu.render(loop_program(made, schedule, named("avx512")), named("avx512"))
     assert "gather" not in text and "scatter" not in text
 
 

@@ -14,12 +14,12 @@ from lower_cases import Case, gemm, run, schedule
 from oracles import program
 from test_default import TARGETS, assert_right
 
+from luminal.backend.loops import loop_program
 from luminal.graph.index import Index
 from luminal.kernel.kernel import Store
 from luminal.kernel.program import For, Instruction, Parallel, When
 from luminal.kernel.schedule import path_text
 from luminal.kernel.show import program_text
-from luminal.lowering.lower import lower
 from luminal.scheduling.default import default_schedule
 from luminal.scheduling.prepare import prepare
 
@@ -70,7 +70,7 @@ def operations(statements):
 def test_the_inside_of_an_image_tests_no_condition():
     kernel, schedule = scheduled(cases.convolution(64, 56, 64, 3), TARGETS[0])
     assert "edges" in schedule.tails.values()
-    program = lower(kernel, schedule, TARGETS[0])
+    program = loop_program(kernel, schedule, TARGETS[0])
     inside = [
         s for s in loops(program.body)
         if s.count.literal and 3 < int(s.count.name) < 64
@@ -95,14 +95,14 @@ def test_a_wider_image_makes_no_longer_program():
     lengths = []
     for hw in (112, 224):
         kernel, schedule = scheduled(cases.convolution(64, hw, 64, 3), TARGETS[0])
-        lengths.append(program_text(lower(kernel, schedule, TARGETS[0])).count("\n"))
+        lengths.append(program_text(loop_program(kernel, schedule, TARGETS[0])).count("\n"))
     assert lengths[1] < 1.1 * lengths[0]
 
 
 @pytest.mark.parametrize("hw", (32, 27))
 def test_an_image_read_in_steps_of_two_needs_no_gather(hw):
     kernel = cases.convolution(0, hw, 40, 3, 2, groups=True)
-    program = lower(*scheduled(kernel, TARGETS[1]), TARGETS[1])
+    program = loop_program(*scheduled(kernel, TARGETS[1]), TARGETS[1])
     used = {o.op for o in operations(program.body)}
     assert "shuffle" in used and not used & {"gather", "gather_at"}
     assert_right(kernel, {}, TARGETS[1])
@@ -137,14 +137,14 @@ def test_rows_of_any_bound_need_no_workspace_of_that_size(most):
     kernel = column_softmax(most)
     assert_right(kernel, {"s": 5}, TARGETS[0])
     made, schedule = scheduled(kernel, TARGETS[0])
-    tiles = lower(made, schedule, TARGETS[0]).tiles
+    tiles = loop_program(made, schedule, TARGETS[0]).tiles
     assert sum(tile.bytes for tile in tiles) < 1 << 20
 
 
 def test_parts_of_a_concatenation_are_read_without_a_test():
     """Sum over k of (a[k] if k < 40, else b[k - 40]) * w[n, k]: a loop for each part."""
     kernel = cases.joined_matmul(40, 24, 16, 32)
-    program = lower(*scheduled(kernel, TARGETS[0]), TARGETS[0])
+    program = loop_program(*scheduled(kernel, TARGETS[0]), TARGETS[0])
     assert not [o for o in operations(program.body) if o.op == "select"]
     assert_right(kernel, {}, TARGETS[0])
 
@@ -169,7 +169,7 @@ def test_windows_of_a_small_image_have_neither_lanes_to_mask_nor_conditions_to_c
     (path,) = schedule.paths.values()
     text = " ".join(map(str, path))
     assert text.endswith(" b/1! d/1! y/1! x/1#") and " x/4 " in text
-    made = lower(prepared, schedule, target)
+    made = loop_program(prepared, schedule, target)
     (turn,) = [s for s in loops(made.body) if any(o.op == "store" for o in operations(s.body))]
     assert not [o.op for o in operations(turn.body) if o.op in ("cast", "mod", "expand")]
 

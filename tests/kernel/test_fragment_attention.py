@@ -15,6 +15,7 @@ from oracles.program import interpret
 
 from luminal.backend.cuda.matrices import INSTRUCTIONS
 from luminal.backend.cuda.shape import group_target
+from luminal.backend.loops import loop_program, verify_loops
 from luminal.backend.reference.kernels import evaluate
 from luminal.graph.dtype import DType, bf16, f16, f32
 from luminal.kernel.kernel import Apply, Expression, Kernel, Load, Read, Rewriter
@@ -22,8 +23,7 @@ from luminal.kernel.narrow import half_weights
 from luminal.kernel.program import Instruction, Program
 from luminal.kernel.schedule import Schedule, path_text
 from luminal.lowering.legal import check
-from luminal.lowering.lower import lower
-from luminal.lowering.verify import instructions, verify
+from luminal.lowering.verify import instructions
 from luminal.scheduling.default import default_schedule
 from luminal.scheduling.prepare import prepare
 
@@ -66,8 +66,8 @@ def paths(rows: int, block: int, columns: int) -> Schedule:
 
 def lowered(kernel: Kernel, made: Schedule) -> Program:
     check(kernel, made)
-    program = lower(kernel, made, GPU)
-    verify(program)
+    program = loop_program(kernel, made, GPU)
+    verify_loops(program)
     assert "mma_bf16_1x1" in {s.op for s in instructions(program.body)} and not program.tiles
     return program
 
@@ -113,7 +113,7 @@ def test_weights_are_rounded_where_the_contract_allows_it() -> None:
                           e.buffer in "QK" else e)  # fmt: skip
         kernel = replace(plain, values=tuple(map(halves.value, plain.values)))
         kernel, made = default_schedule(prepare(kernel, target)[0], target)
-        ops = {s.op for s in instructions(lower(kernel, made, target).body)}
+        ops = {s.op for s in instructions(loop_program(kernel, made, target).body)}
         assert ("mma_bf16_1x1" in ops) == found
     weighed = {v.name: v.body for v in half_weights(narrow_values(plain, f16), INSTRUCTIONS).values}
     assert weighed["mix"].args[0] == cast(f32, cast(f16, read("p")))  # loses less than bf16

@@ -29,6 +29,7 @@ from oracles.program import interpret
 
 from luminal.backend.cuda.matrices import INSTRUCTIONS
 from luminal.backend.cuda.shape import group_target
+from luminal.backend.loops import loop_program, verify_loops
 from luminal.backend.reference.kernels import evaluate
 from luminal.errors import Illegal
 from luminal.graph.dtype import bf16, f16, f32, i8, i32
@@ -37,8 +38,7 @@ from luminal.kernel.layout import pack
 from luminal.kernel.program import Program
 from luminal.kernel.schedule import Schedule
 from luminal.kernel.target import Target
-from luminal.lowering.lower import lower
-from luminal.lowering.verify import instructions, verify
+from luminal.lowering.verify import instructions
 from luminal.scheduling.default import default_schedule
 from luminal.scheduling.prepare import prepare
 
@@ -51,8 +51,8 @@ PATHS = {
 
 
 def run(kernel: Kernel, made: Schedule, target: Target, sizes: dict[str, int]) -> Program:
-    program = lower(kernel, made, target)
-    verify(program)
+    program = loop_program(kernel, made, target)
+    verify_loops(program)
     case = Case(kernel, made, sizes)
     want = arrays_of(case)
     given = {n: pack(a.copy(), program.layouts.get(n, ())) for n, a in want.items()}
@@ -134,7 +134,7 @@ def test_an_axis_that_is_a_row_here_and_a_column_there_is_refused() -> None:
     kernel = batched(bf16, f32, False)
     paths = {"acc": "b/1@ n/16! m/8! k/16 m/1# n/1# k/1$", "out": "b/1@ m/1 n/1#"}
     with pytest.raises(Illegal):
-        lower(kernel, schedule(paths), GPU)
+        loop_program(kernel, schedule(paths), GPU)
 
 
 def test_specification() -> None:

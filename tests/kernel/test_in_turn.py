@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from luminal.backend.threads.loads import FEW, few_at_a_time
 from luminal.graph.dtype import f32
 from luminal.kernel.program import Instruction, Statement, Val, start_of
-from luminal.lowering.threads.loads import FEW, few_at_a_time
 
 COUNT = 4 * FEW
 START, OUT = (Val(start_of(name), None, memory=name) for name in ("rest", "out"))

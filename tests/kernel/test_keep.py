@@ -7,14 +7,13 @@ import pytest
 
 from luminal import ops
 from luminal.backend.cpu.target import named
+from luminal.backend.loops import loop_program, verify_loops
 from luminal.backend.reference.kernels import evaluate
 from luminal.graph import Graph
 from luminal.graph.dtype import f32
 from luminal.graph.index import Index
 from luminal.kernel.kernel import Apply, Buffer, Kernel, Load, Read, Reduction, Store, Value
 from luminal.lowering.legal import check
-from luminal.lowering.lower import lower
-from luminal.lowering.verify import verify
 from luminal.scheduling.default import default_schedule
 
 
@@ -41,7 +40,7 @@ def test_a_value_that_no_tile_holds_is_computed_again(name: str) -> None:
     scheduled, schedule = default_schedule(kernel(), target)
     assert "v" not in schedule.paths
     check(scheduled, schedule)
-    verify(lower(scheduled, schedule, target))
+    verify_loops(loop_program(scheduled, schedule, target))
     rng = np.random.default_rng(0)
     x, w = rng.random((5, 64), np.float32), rng.random(64, np.float32)
     found, wanted = np.zeros(5, np.float32), np.zeros(5, np.float32)

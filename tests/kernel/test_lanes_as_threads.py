@@ -33,14 +33,14 @@ from oracles.schedules import schedule_of
 from test_lower import CASES
 
 from luminal.backend.cuda.shape import group_target
+from luminal.backend.loops import loop_program, verify_loops
 from luminal.backend.reference.kernels import evaluate
 from luminal.errors import Illegal
 from luminal.graph.dtype import f32, u8
 from luminal.kernel.kernel import Kernel, Read, Reduction, Store, Value
 from luminal.kernel.layout import pack
 from luminal.kernel.program import For, Instruction, Program
-from luminal.lowering.lower import lower
-from luminal.lowering.verify import statements, verify
+from luminal.lowering.verify import statements
 from luminal.scheduling.default import default_schedule
 from luminal.scheduling.prepare import prepare
 
@@ -68,8 +68,8 @@ def barriers(program: Program) -> list[Instruction]:
 )  # fmt: skip
 def test_meaning_in_any_order(name: str, exchanges: bool) -> None:
     case = CASES[name]
-    program = lower(case.kernel, case.schedule, replace(GROUP, exchanges=exchanges))
-    verify(program)
+    program = loop_program(case.kernel, case.schedule, replace(GROUP, exchanges=exchanges))
+    verify_loops(program)
     assert program.threads == 32
     given = arrays_of(case)
     want = {n: a.copy() for n, a in given.items()}
@@ -99,8 +99,8 @@ def test_sums_in_lanes_outside_of_kept_lanes(exchanges: bool) -> None:
         "acc: n/32@ n/32 b/4 j/16 j/1! b/1# n/1#\nlayout w: 0/32 1/1 0/1 2/1\nregisters: 40"
     )
     kernel, target = blocks(64, 8, 16), replace(GPU, instructions=(), exchanges=exchanges)
-    program = lower(kernel, schedule, target)
-    verify(program)
+    program = loop_program(kernel, schedule, target)
+    verify_loops(program)
     assert program.threads == 4 * 32
     widths = [s.out.width for s in inside(program) if s.op == "load" and s.out and s.out.width > 1]
     assert widths == [4, 4, 4, 4, 16] or widths == [4, 16, 4, 4, 4]
@@ -128,7 +128,7 @@ def test_a_long_row_has_many_threads() -> None:
                 store=Store("y", (ix("n"),)))  # fmt: skip
     given = buffer("x", f32, 256), buffer("y", f32, 256)
     text, program = scheduled(Kernel("row", given, axes(n=256), (row, out)))
-    verify(program)
+    verify_loops(program)
     assert program.threads == 256 and barriers(program), text
     x, rng = np.linspace(-1, 1, 256, dtype=np.float32), np.random.default_rng(0)
     for order in (list, reversed, lambda running: rng.permutation(np.array(running, object))):
@@ -144,8 +144,8 @@ def test_a_sum_of_positions_is_known_to_each_thread() -> None:
     kernel = Kernel("scaled", (buffer("x", f32, 6), buffer("y", f32, 6)), axes(m=6, k=8),
                     (summed, stored("y", "m", out, "y")))  # fmt: skip
     schedule = schedule_of("t: k/8 k/1#\ny: m/1@\nregisters: 40")
-    program = lower(kernel, schedule, replace(GROUP, exchanges=True))
-    verify(program)
+    program = loop_program(kernel, schedule, replace(GROUP, exchanges=True))
+    verify_loops(program)
     x = np.arange(6, dtype=np.float32)
     got = {"x": x.copy(), "y": np.zeros(6, np.float32)}
     interpret(program, got, {})
@@ -155,7 +155,7 @@ def test_a_sum_of_positions_is_known_to_each_thread() -> None:
 def scheduled(kernel: object) -> tuple[str, Program]:
     (part,) = prepare(kernel, GPU)
     made, schedule = default_schedule(part, GPU)
-    return schedule.text(), lower(made, schedule, GPU)
+    return schedule.text(), loop_program(made, schedule, GPU)
 
 
 def test_a_row_of_a_vector_product_is_shared_by_a_group() -> None:
@@ -178,20 +178,20 @@ def test_a_matrix_product_shares_nothing() -> None:
 def test_tiles_that_do_not_fit_are_refused() -> None:
     case = CASES["layer norm"]
     with pytest.raises(Illegal, match="bytes for the threads"):
-        lower(case.kernel, case.schedule, replace(GROUP, shared=64))
+        loop_program(case.kernel, case.schedule, replace(GROUP, shared=64))
 
 
 def test_lanes_in_which_a_later_store_counts_are_refused() -> None:
     case = CASES["scatter in lanes"]
     with pytest.raises(Illegal, match="in an order"):
-        lower(case.kernel, case.schedule, GROUP)
+        loop_program(case.kernel, case.schedule, GROUP)
 
 
 def test_barriers_that_data_decide_are_refused() -> None:
     """Sixteen lanes are two threads each: one reads what the other adds to."""
     case = CASES["scatter sum"]
     with pytest.raises(Illegal, match="come to a barrier"):
-        lower(case.kernel, case.schedule, GROUP)
+        loop_program(case.kernel, case.schedule, GROUP)
 
 
 def test_a_thread_waits_for_several_elements() -> None:

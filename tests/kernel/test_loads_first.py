@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from luminal import ops
+from luminal.backend.threads.loads import WORDS, loads_first
 from luminal.graph import Graph, Tensor
 from luminal.graph.dtype import bf16, f32, i64
 from luminal.kernel.program import Instruction, Val
-from luminal.lowering.threads.loads import WORDS, loads_first
 
 X, Y = (Val(name, None, memory=name) for name in "xy")
 

@@ -7,6 +7,7 @@ import pytest
 from oracles.program import interpret
 
 from luminal.backend import devices, text
+from luminal.backend.loops import verify_loops
 from luminal.errors import CompileError, DeviceError, Unsupported, VerifyError
 from luminal.graph.dtype import boolean, f32, i64
 from luminal.graph.index import Index
@@ -22,7 +23,6 @@ from luminal.kernel.program import (
     start_of,
 )
 from luminal.lowering.builder import integer
-from luminal.lowering.verify import verify
 
 THREADS, UNITS = 16, 5
 BARRIER = Instruction(None, "barrier", ())
@@ -86,7 +86,7 @@ def right(program: Program, order) -> bool:
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_tree_of_sums(order: str) -> None:
     program = tree_sum()
-    verify(program)
+    verify_loops(program)
     assert right(program, ORDERS[order])
 
 
@@ -94,7 +94,7 @@ def test_a_tree_of_sums(order: str) -> None:
 def test_a_missing_barrier_shows_in_some_order(forget: int) -> None:
     """The verifier cannot see it."""
     program = tree_sum(forget=forget)
-    verify(program)
+    verify_loops(program)
     assert not all(right(program, order) for order in ORDERS.values())
 
 
@@ -107,7 +107,7 @@ def test_a_wrong_step_and_a_short_tile_are_found() -> None:
 
 def test_a_barrier_that_some_threads_do_not_come_to() -> None:
     with pytest.raises(VerifyError, match="may not come"):
-        verify(tree_sum(parted=True))
+        verify_loops(tree_sum(parted=True))
     with pytest.raises(VerifyError, match="do not come"):
         right(tree_sum(parted=True), list)
 
@@ -128,7 +128,7 @@ def test_what_levels_there_may_be() -> None:
     for name, body in wrong.items():
         units = Parallel(UNIT, integer(1), body)
         with pytest.raises(VerifyError):
-            verify(Program(name, program.buffers, (), [units], program.tiles))
+            verify_loops(Program(name, program.buffers, (), [units], program.tiles))
 
 
 def test_as_text() -> None:

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 from ..backend import devices
 from ..backend.contract import Accelerator
+from ..backend.loops import loop_program
 from ..errors import LuminalError, Unsupported
-from ..lowering.lower import lower
 from ..runtime.executable import Executable
 from ..runtime.plan import Launch
 from .gpu_models import MODELS, Shaped, Sizes
@@ -92,7 +92,7 @@ def _kernel(
     sizes: Sizes,
 ) -> Row:  # fmt: skip
     made = rt.report.kernels[number]
-    program = lower(made.kernel, made.schedule, device.target(1))
+    program = loop_program(made.kernel, made.schedule, device.target(1))
     row: Row = {"name": made.name, "calls": calls, **resources}
     found = device.modelled(made.kernel, program, sizes, resources.get("registers", 0))
     if found is None:

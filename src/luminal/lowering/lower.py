@@ -4,8 +4,9 @@
    (`tree`): sharing loops is fusion. 2. Each value gets a home (`homes`). 3. Reductions hang hooks
    on the tree (`reduce`). 4. The tree is walked with symbolic indices (`walk`, `values`, `access`),
    and a builder writes SSA in its final form (`builder`, `indexing`), with requests for what is
-   read next (`ahead`). 5. Lanes become threads (`threads`), and indices are narrow (`narrow`),
-   where a target wants that.
+   read next (`ahead`).
+
+It is a program of vectors; where lanes are threads, its backend makes theirs of it.
 """
 
 from __future__ import annotations
@@ -27,11 +28,8 @@ from .builder import Builder
 from .homes import Homes
 from .indexing import Indexing
 from .matrices import registers
-from .narrow import narrow_indices
 from .place import Memory, Place
 from .reduce import Accumulators
-from .threads.spread import spread
-from .threads.staging import staged
 from .tree import Tree, build
 from .values import Values
 from .walk import Walk
@@ -61,9 +59,7 @@ def lower(kernel: Kernel, schedule: Schedule, target: Target) -> Program:
     layouts = {b.name: known[b.name] for b in kernel.buffers if b.name in known}
     program = Program(kernel.name, kernel.buffers, sizes, body, made, layouts)
     registers(program, target.instructions)  # or it is illegal
-    if target.group > 1:
-        program = spread(staged(program, target, schedule.stages), target, _ordered(kernel))
-    return narrow_indices(program, kernel.sizes) if target.index_bits == 32 else program
+    return program
 
 
 def _walk(
@@ -84,12 +80,6 @@ def _walk(
     for name in tree.root.homes:
         homes.by_name[name].stand(place, by_name[name].axes)
     walker.units(tree.root, place)
-
-
-def _ordered(kernel: Kernel) -> frozenset[str]:
-    """Buffers in which an element may be stored more than once, or combined with what was there."""
-    stores = (v.store for v in kernel.values if v.store)
-    return frozenset(s.buffer for s in stores if s.ordered or s.mode != "set")
 
 
 def size_names(kernel: Kernel) -> tuple[str, ...]:

@@ -21,17 +21,20 @@ from ..kernel.program import (
     start_of,
     statements,
 )  # fmt: skip
-from .arrivals import check_arrivals, require
 
 T = TypeVar("T")
 INDICES = (i32, i64)
-MEETINGS = ("barrier", "exchange", "settle", "settled")  # of all threads of a unit
 LOADS, STORES = ("load", "gather", "gather_at"), ("store", "scatter", "scatter_at")
 
 
 def verify(program: Program) -> None:
     """Raise VerifyError at the first statement that breaks a rule."""
     _Verifier(program).run()
+
+
+def require(holds: bool, message: str) -> None:
+    if not holds:
+        raise VerifyError(message)
 
 
 class _Verifier:
@@ -48,32 +51,14 @@ class _Verifier:
             self._define(Val(f"%d_{size}", i64))
 
     def run(self) -> None:
-        loops = [s for s in statements(self.program.body) if isinstance(s, Parallel)]
+        loops = (s for s in statements(self.program.body) if isinstance(s, Parallel))
         units = [s for s in loops if s.level == "units"]
         outside: list[Statement] = [s for s in self.program.body if not isinstance(s, Parallel)]
         require(len(units) == 1, f"a program has one loop over units, not {len(units)}")
         require(units[0] in self.program.body, "the loop over units stands at the top")
-        self._threads(units[0], [s for s in loops if s.level != "units"])
         stores = [s for s in instructions(outside) if s.out is None]
         require(not stores, "a store stands outside the loop over units")
         self._body(self.program.body)
-        check_arrivals(self.program)
-
-    def _threads(self, units: Parallel, inner: list[Parallel]) -> None:
-        """All threads of a unit take the same way to every barrier."""
-        shared = [tile.name for tile in self.program.tiles if tile.space == "shared"]
-        if not inner:
-            require(not shared, "a tile is shared by no threads")
-            require(not _barriers(units.body), "a barrier without threads")
-            return
-        (threads, *more) = inner
-        require(not more and threads.level == "threads", "one loop over threads")
-        require(threads in units.body, "the loop over threads stands in that over units")
-        require(threads.count.literal, "the number of threads is known")
-        beside: list[Statement] = [s for s in units.body if s is not threads]
-        writes = [s for s in instructions(beside) if s.out is None]
-        require(not writes, "a store stands outside the loop over threads")
-        require(not parted(threads), "a barrier that some threads may not come to")
 
     # ---- names
 
@@ -172,30 +157,6 @@ class _Verifier:
             require(len(ins.args) == 3, f"no operation {op} of {len(ins.args)} operands")
             require(KINDS["o"](ins.args[0], _out(ins)), "the accumulator has other lanes or dtype")
             require(_multiplied(ins, self.program.threads), "operand lanes")
-
-
-def parted(threads: Parallel) -> bool:
-    """Whether threads may take different ways to a barrier: what is read from memory may differ."""
-    return _parted(threads.body, {threads.var.name})
-
-
-def _parted(body: list[Statement], differs: set[str]) -> bool:
-    for s in body:
-        if isinstance(s, Instruction):
-            if s.out and (s.op in LOADS or any(a.name in differs for a in s.args)):
-                differs.add(s.out.name)
-            continue
-        how = s.condition if isinstance(s, When) else s.count
-        if isinstance(s, For):
-            differs |= {v.name for row in s.carried for v in (row[0], row[3])}
-        meets = _barriers(s.body) or any(map(is_matrix, instructions(s.body)))
-        if (how.name in differs and meets) or _parted(s.body, differs):
-            return True
-    return False
-
-
-def _barriers(body: list[Statement]) -> bool:
-    return any(s.op in MEETINGS for s in instructions(body))
 
 
 def is_matrix(ins: Instruction) -> bool:

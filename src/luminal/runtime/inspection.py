@@ -13,9 +13,9 @@ from .plan import Compiled, Plan
 
 
 def _lowered(made: Compiled, target: Target) -> Program:
-    from ..lowering.lower import lower  # for who looks: a run needs nothing of it
+    from ..backend.loops import loop_program  # for who looks: a run needs nothing of it
 
-    return lower(replace(made.kernel, name=made.name), made.schedule, target)
+    return loop_program(replace(made.kernel, name=made.name), made.schedule, target)
 
 
 def sources(

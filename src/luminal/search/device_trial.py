@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 
 from ..backend.contract import Accelerator
+from ..backend.loops import loop_program, verify_loops
 from ..errors import CompileError
 from ..kernel.kernel import Kernel
 from ..kernel.layout import pack
 from ..kernel.program import Program
 from ..kernel.schedule import Schedule
 from ..kernel.target import Target
-from ..lowering.lower import lower
-from ..lowering.verify import verify
 from .inputs import Arrays
 from .oracle import Case
 
@@ -55,8 +54,8 @@ class DeviceStand:
 
     def begin(self, kernel: Kernel, schedule: Schedule) -> OnDevice:
         """Compiled from now on, beside what this process does. Raises CompileError."""
-        program = lower(kernel, schedule, self.target)
-        verify(program)
+        program = loop_program(kernel, schedule, self.target)
+        verify_loops(program)
         (code,) = self.device.build([self.device.render(program, self.target)], self.target)
         return OnDevice(program, code)
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TypeAlias, cast
 
 from ..backend.contract import Accelerator, Code, Kept
+from ..backend.loops import loop_program
 from ..errors import Illegal
 from ..graph.dtype import DType
 from ..graph.passes import Program
@@ -18,7 +19,6 @@ from ..kernel.kernel import Kernel
 from ..kernel.ranges import kernels_by_range
 from ..kernel.target import Target
 from ..lowering.legal import check
-from ..lowering.lower import lower
 from ..progress import tracked
 from ..rewrite.terms import Region
 from ..runtime.interface import interface_of
@@ -144,7 +144,7 @@ def _legal(part: Kernel, target: Target) -> list[Kernel]:
     try:
         scheduled, schedule = default_schedule(part, target)
         check(scheduled, schedule)
-        lower(scheduled, schedule, target)
+        loop_program(scheduled, schedule, target)
     except Illegal:
         return [each for half in divided(part) for each in _legal(half, target)]
     return [part]

@@ -20,6 +20,7 @@ import numpy as np
 
 from ..backend.contract import Accelerator, Backend, Code
 from ..backend.devices import Device
+from ..backend.loops import loop_program, verify_loops
 from ..backend.table import Entry
 from ..errors import CompileError
 from ..kernel.kernel import Buffer, Kernel
@@ -28,8 +29,6 @@ from ..kernel.program import Program
 from ..kernel.schedule import Schedule
 from ..kernel.target import Target
 from ..kernel.work import usual_sizes, work
-from ..lowering.lower import lower
-from ..lowering.verify import verify
 from .device_trial import CANARY, DeviceStand
 from .inputs import Arrays
 from .oracle import Case, cases
@@ -203,8 +202,8 @@ class HostStand:
 
     def begin(self, kernel: Kernel, schedule: Schedule) -> Built:
         """Through the one lowering, as the compiler does it."""
-        program = lower(kernel, schedule, self.target)
-        verify(program)
+        program = loop_program(kernel, schedule, self.target)
+        verify_loops(program)
         code = self.backend.build([self.backend.render(program, self.target)], self.target)[0]
         return Built(program, code)
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..errors import VerifyError
-from ..graph.dtype import i64
-from ..graph.scalars import SCALARS, compute
-from ..kernel.program import For, Instruction, Program, Statement, Tile, Val, When, statements
+from ...graph.dtype import i64
+from ...graph.scalars import SCALARS, compute
+from ...kernel.program import For, Instruction, Program, Statement, Tile, Val, When, statements
+from ...lowering.verify import require
 
 EVENTS = ("copy", "commit", "await", "settle", "settled", "barrier")
 FEW = 24  # turns, of which the next do what they did
@@ -34,11 +34,6 @@ def check_arrivals(program: Program) -> None:
             follower = _Follower(tiles, dict.fromkeys(counts, unknown))
             follower.body(program.body)
             require(not follower.on_the_way(), "copies are on the way when a unit ends")
-
-
-def require(holds: bool, message: str) -> None:
-    if not holds:
-        raise VerifyError(message)
 
 
 @dataclass

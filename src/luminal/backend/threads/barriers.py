@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ...kernel.program import For, Instruction, Statement
-from ..place import Lanes
-from ..verify import LOADS, STORES, instructions
+from ...lowering.place import Lanes
+from ...lowering.verify import LOADS, STORES, instructions
 
 BARRIER = Instruction(None, "barrier", ())
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ...errors import Illegal
 from ...kernel.program import Instruction, Statement
 from ...kernel.target import Fragment, Target
-from ..place import Lanes
-from ..verify import instructions, is_matrix
+from ...lowering.place import Lanes
+from ...lowering.verify import instructions, is_matrix
 from .owners import wide
 
 

@@ -9,8 +9,8 @@ from math import prod
 from ...graph.dtype import DType, boolean, i64
 from ...kernel.program import Instruction, Statement, Val
 from ...kernel.target import Fragment, MatrixInstruction
-from ..builder import integer
-from ..place import Lanes
+from ...lowering.builder import integer
+from ...lowering.place import Lanes
 from .aligned import Multiples
 
 THREAD = Val("%thread", i64)

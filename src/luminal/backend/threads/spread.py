@@ -29,14 +29,15 @@ from ...kernel.program import (
     start_of,
 )
 from ...kernel.target import Fragment, Target
-from ..builder import integer
-from ..place import Lanes
-from ..verify import LOADS, STORES, instructions, is_matrix, parted
+from ...lowering.builder import integer
+from ...lowering.place import Lanes
+from ...lowering.verify import LOADS, STORES, instructions, is_matrix
 from .aligned import Multiples, together
 from .barriers import BARRIER, with_barriers
 from .fragments import fragments_of, most_lanes, steps_apart, widest
 from .loads import few_at_a_time, loads_first, side_by_side
 from .owners import THREAD, Row, Way, wide
+from .rules import parted
 from .shared_operands import Staged
 
 NONE: frozenset[str] = frozenset()

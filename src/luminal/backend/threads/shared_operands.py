@@ -10,8 +10,8 @@ from ...errors import Illegal
 from ...graph.dtype import DType
 from ...kernel.program import Instruction, Statement, Val
 from ...kernel.target import Fragment
-from ..builder import integer
-from ..place import Lanes, strides
+from ...lowering.builder import integer
+from ...lowering.place import Lanes, strides
 from .owners import Owners, Row, Way
 
 

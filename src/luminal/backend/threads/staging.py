@@ -17,9 +17,9 @@ from ...errors import Illegal
 from ...graph.dtype import boolean, i64
 from ...kernel.program import For, Instruction, Program, Statement, Tile, Val, When, start_of
 from ...kernel.target import MatrixInstruction, Target
-from ..builder import integer
-from ..place import strides
-from ..verify import STORES, instructions
+from ...lowering.builder import integer
+from ...lowering.place import strides
+from ...lowering.verify import STORES, instructions
 
 READ = 2  # tiles that may be read in a turn: its own, and that of the turn before
 

@@ -15,7 +15,7 @@ from itertools import groupby
 from ...graph.dtype import DType
 from ...graph.scalars import SCALARS
 from ...kernel.program import Instruction, Statement, Val
-from ..verify import STORES, instructions, is_matrix
+from ...lowering.verify import STORES, instructions, is_matrix
 
 FEW = 32  # numbers that are stored at a time: so many loads may wait for memory together
 WORDS = 32  # registers of loads that are on their way at once

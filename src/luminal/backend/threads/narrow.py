@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import isinf
 
-from ..graph.dtype import DType, i32, i64
-from ..graph.space import RANGES, UNBOUNDED, Range, quotient, times
-from ..kernel.program import For, Instruction, Parallel, Program, Statement, Val, When
+from ...graph.dtype import DType, i32, i64
+from ...graph.space import RANGES, UNBOUNDED, Range, quotient, times
+from ...kernel.program import For, Instruction, Parallel, Program, Statement, Val, When
 
 LOWEST, HIGHEST = -(1 << 31), (1 << 31) - 1
 KEPT = ("less", "equal", "offset", "gather_at", "scatter_at", "cast")  # take either width
