@@ -7,8 +7,8 @@ import pytest
 
 import luminal
 from luminal import ops
-from luminal.graph.hoist import hoist_products
 from luminal.graph.passes import program_of
+from luminal.precision.hoist import hoist_products
 
 RNG = np.random.default_rng(0)
 WIDTH = 12

@@ -17,7 +17,7 @@ from luminal.backend.loops import loop_program
 from luminal.graph.index import Index
 from luminal.kernel.kernel import Store
 from luminal.kernel.program import For, Instruction, Parallel, When
-from luminal.kernel.show import program_text
+from luminal.runtime.show import program_text
 from luminal.scheduling.default import default_schedule
 from luminal.scheduling.prepare import prepare
 

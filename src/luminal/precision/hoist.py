@@ -8,26 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from .index import Index
-from .loops import Parts, Scopes, parts, parts_of, substituted
-from .node import REDUCE_OPS, Node, Scan, Scatter, View, position
-from .order import post_order
-from .scalars import SCALARS
-from .views import place, product
-
-if TYPE_CHECKING:
-    from .graph import Graph
-    from .passes import Program
+from ..graph.graph import Graph
+from ..graph.index import Index
+from ..graph.loops import Parts, Scopes, parts, parts_of, substituted
+from ..graph.node import REDUCE_OPS, Node, Scan, Scatter, View, position
+from ..graph.order import post_order
+from ..graph.passes import Program, rewrite
+from ..graph.scalars import SCALARS
+from ..graph.views import place, product
 
 FEW = 16  # rows of a product in one step; more of them read a matrix often enough
 
 
 def hoist_products(program: Program) -> Program:
     """Loops whose steps are given such products as slices of a stack."""
-    from .passes import rewrite
-
     graph = program.graph
 
     def rule(node: Node, inputs: tuple[Node, ...]) -> Node | None:
