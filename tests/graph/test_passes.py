@@ -10,8 +10,9 @@ from luminal.backend import reference
 from luminal.errors import CompileError, Unsupported
 from luminal.graph.dtype import bf16
 from luminal.graph.graph import Graph
-from luminal.graph.passes import Program, program_of, rewrite, run_passes, widen_half
+from luminal.graph.passes import Program, program_of, rewrite, run_passes
 from luminal.precision import default_passes
+from luminal.precision.halves import widen_half
 
 
 def outputs(program, feeds):

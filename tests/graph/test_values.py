@@ -7,16 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from luminal.backend.sizes import settle_sizes
 from luminal.errors import DimError, InputError
 from luminal.graph.dtype import ALL, DType, bf16, boolean, f16, f32, i8, i16, i32, i64, u8, u16
 from luminal.graph.index import Index
-from luminal.graph.values import (
-    as_array,
-    implied_sizes,
-    lossless,
-    settle_sizes,
-    solve,
-)
+from luminal.graph.values import as_array, implied_sizes, lossless, solve
 
 S, T = Index.of("s"), Index.of("t")
 

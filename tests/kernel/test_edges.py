@@ -19,7 +19,7 @@ from luminal.graph.index import Index
 from luminal.kernel.kernel import Store
 from luminal.kernel.program import For, Instruction, Parallel, When
 from luminal.kernel.schedule import path_text
-from luminal.kernel.show import program_text
+from luminal.runtime.show import program_text
 from luminal.scheduling.default import default_schedule
 from luminal.scheduling.prepare import prepare
 

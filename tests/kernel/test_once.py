@@ -37,8 +37,8 @@ from luminal.backend.cpu.target import named
 from luminal.graph.dtype import bf16, f32, i8, i32, u8
 from luminal.graph.index import Index
 from luminal.kernel.kernel import Guard, Kernel, Value, walk
-from luminal.kernel.show import program_text
 from luminal.lowering.lower import lower
+from luminal.runtime.show import program_text
 from luminal.scheduling import estimate, once, several
 from luminal.scheduling.default import default_schedule, drafted
 from luminal.scheduling.draft import Draft

@@ -8,26 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from .graph import Graph
 from .index import Index
 from .loops import Parts, Scopes, parts, parts_of, substituted
 from .node import REDUCE_OPS, Node, Scan, Scatter, View, position
 from .order import post_order
+from .passes import Program, rewrite
 from .scalars import SCALARS
 from .views import place, product
-
-if TYPE_CHECKING:
-    from .graph import Graph
-    from .passes import Program
 
 FEW = 16  # rows of a product in one step; more of them read a matrix often enough
 
 
 def hoist_products(program: Program) -> Program:
     """Loops whose steps are given such products as slices of a stack."""
-    from .passes import rewrite
-
     graph = program.graph
 
     def rule(node: Node, inputs: tuple[Node, ...]) -> Node | None:

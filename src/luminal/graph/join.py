@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .loops import parts
 from .node import Node
-
-if TYPE_CHECKING:
-    from .passes import Program
+from .passes import Program, rewrite
 
 
 def join_loops(program: Program) -> Program:
     """One loop for all with the same initial values, stacks, variables and new values; its rows are
     those of which a result is used. A loop with rows that are recorded after the first of them
     stays: these may depend on its results."""
-    from .passes import rewrite
-
     nodes, graph = program.nodes(), program.graph
     if all(node.op != "loop" for node in nodes):
         return program

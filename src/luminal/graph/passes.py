@@ -27,9 +27,8 @@ from typing import TypeAlias
 from ..errors import CompileError
 from .dtype import DType, f32
 from .graph import Graph
-from .node import REDUCE_OPS, Node, Number, Shape, View
+from .node import Node, Number, Shape, View
 from .order import reachable
-from .scalars import SCALARS
 from .scope import scope
 
 
@@ -122,31 +121,3 @@ def cast(graph: Graph, node: Node, dtype: DType) -> Node:
 def uniform(graph: Graph, value: Number, shape: Shape, dtype: DType = f32) -> Node:
     """One number at every point of a shape."""
     return graph.moved(graph.literal(value, dtype).node, View(shape, ()))
-
-
-# ---- f16 and bf16 are computed in f32
-
-
-def widen_half(program: Program) -> Program:
-    """bf16 op bf16 --> cast(op(cast, cast)): every operation in f32, rounded once.
-
-    What only moves values stays narrow: views, gathers, select, scatter "set". No pair of casts is
-    removed: f32 -> bf16 -> f32 is the rounding that the user asked for.
-    """
-    graph = program.graph
-
-    def rule(node: Node, inputs: tuple[Node, ...]) -> Node | None:
-        if not _computes(node) or not any(n.dtype.is_half for n in inputs):
-            return None
-        wide = tuple(cast(graph, n, f32) if n.dtype.is_half else n for n in inputs)
-        result = graph.add(node.op, wide, node.attribute)
-        return cast(graph, result, node.dtype) if node.dtype.is_half else result
-
-    return rewrite(program, rule)
-
-
-def _computes(node: Node) -> bool:
-    """Whether the node makes new values from its inputs."""
-    if node.op == "scatter":
-        return bool(node.attribute.mode != "set")
-    return node.op in (*SCALARS, *REDUCE_OPS, "scan") and node.op not in ("cast", "select")

@@ -1,4 +1,4 @@
-"""Arrays that users give, and the run-time sizes that they tell.
+"""Arrays that users give, and the run-time sizes that their shapes tell.
 
 An array that has the right dtype, lies contiguous and is aligned for its dtype is used in place:
 the program reads the caller's memory when it runs. All others are copied once, when they are set,
@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
-from ..errors import DimError, InputError, LossyInput
+from ..errors import InputError, LossyInput
 from .dtype import DType, bf16, dtype, f32, f64
 from .index import Index
 from .infer import text
 from .node import Loop, Node, Shape, View
-from .space import Range
 
-if TYPE_CHECKING:
-    from .graph import Requirement
 
 def lossless(source: DType, wanted: DType) -> bool:
     """Every value of `source` is a value of `wanted`: as NumPy has it, but i64 is no f64."""
@@ -151,13 +148,13 @@ def implied_sizes(name: str, shape: Shape, actual: tuple[int, ...]) -> dict[str,
     A dimension k * s + c tells s. A dimension of several sizes tells nothing and is checked later.
     """
     if len(shape) != len(actual):
-        raise InputError(_mismatch(name, shape, actual, "the ranks differ"))
+        raise InputError(mismatch(name, shape, actual, "the ranks differ"))
     sizes: dict[str, int] = {}
     for number, (dim, extent) in enumerate(zip(shape, actual)):
         if dim.is_constant:
             if dim.constant != extent:
                 reason = f"dimension {number} is {extent}, not {dim}"
-                raise InputError(_mismatch(name, shape, actual, reason))
+                raise InputError(mismatch(name, shape, actual, reason))
             continue
         implied = solve(dim, extent)
         if implied is None:
@@ -165,7 +162,7 @@ def implied_sizes(name: str, shape: Shape, actual: tuple[int, ...]) -> dict[str,
         size, value = implied
         if value is None or sizes.setdefault(size, value) != value:
             reason = f"dimension {number} is {extent}, which is no {dim} of the others"
-            raise InputError(_mismatch(name, shape, actual, reason))
+            raise InputError(mismatch(name, shape, actual, reason))
     return sizes
 
 
@@ -179,64 +176,5 @@ def solve(dim: Index, extent: int) -> tuple[str, int | None] | None:
     return name, None if rest else value
 
 
-def settle_sizes(
-    bounds: Mapping[str, Range],
-    given: Mapping[str, int],
-    implied: Iterable[tuple[str, Mapping[str, int]]],
-) -> dict[str, int]:
-    """All run-time sizes of a run: those given and those that the inputs tell.
-
-    bounds: every size of the program. implied: (input's name, sizes implied). Raises DimError.
-    """
-    sizes: dict[str, int] = {}
-    origin: dict[str, str] = {}
-    for name, value in given.items():
-        if name not in bounds:
-            known = ", ".join(bounds) or "none"
-            raise DimError(f"no size is called '{name}'; the sizes of this program: {known}")
-        sizes[name], origin[name] = _whole(name, value), "given to run()"
-    for source, found in implied:
-        for name, value in found.items():
-            if sizes.setdefault(name, value) != value:
-                raise DimError(
-                    f"{name} = {sizes[name]} ({origin[name]}), but input '{source}' has {value}"
-                )
-            origin.setdefault(name, f"from input '{source}'")
-    for name, (low, high) in bounds.items():
-        if name not in sizes:
-            raise DimError(
-                f"size '{name}' is not known: set an input that has it, or run({name}=...)"
-            )
-        if not low <= sizes[name] <= high:
-            top = "any" if math.isinf(high) else int(high)
-            raise DimError(
-                f"{name} = {sizes[name]} ({origin[name]}) is outside its bounds {int(low)} .. {top}"
-            )
-    return {name: sizes[name] for name in bounds}
-
-
-def _whole(name: str, value: Any) -> int:
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-        raise DimError(f"size '{name}' must be an integer, not {value!r}")
-    return int(value)
-
-
-def check_shape(name: str, shape: Shape, actual: tuple[int, ...], sizes: Mapping[str, int]) -> None:
-    """An array has this shape at these sizes; raises InputError."""
-    wanted = tuple(dim.evaluate(sizes) for dim in shape)
-    if wanted != actual:
-        reason = f"which is {wanted} for {', '.join(f'{n} = {v}' for n, v in sizes.items())}"
-        raise InputError(_mismatch(name, shape, actual, reason))
-
-
-def check_requirements(requirements: Iterable[Requirement], sizes: Mapping[str, int]) -> None:
-    """The shapes that were recorded hold for these sizes; raises DimError."""
-    for requirement in requirements:
-        if requirement.index.evaluate(sizes) < 0:
-            given = ", ".join(f"{name} = {value}" for name, value in sizes.items())
-            file, line = requirement.location
-            raise DimError(f"{requirement.message}, but {given}\n  at {file}:{line}")
-
-
-def _mismatch(name: str, shape: Shape, actual: tuple[int, ...], reason: str) -> str:
+def mismatch(name: str, shape: Shape, actual: tuple[int, ...], reason: str) -> str:
     return f"'{name}' wants shape {text(shape)}, got {tuple(actual)}: {reason}"

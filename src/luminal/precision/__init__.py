@@ -13,9 +13,10 @@ from ..graph.graph import Graph
 from ..graph.hoist import hoist_products
 from ..graph.join import join_loops
 from ..graph.node import Node
-from ..graph.passes import Pass, Program, rewrite, widen_half
+from ..graph.passes import Pass, Program, rewrite
 from .bytewise import bytes_mapped
 from .contracts import bf16_contraction, integer_contraction, is_contraction
+from .halves import widen_half
 from .integers import bytes_multiplied
 
 Contract: TypeAlias = Callable[[Graph, Node, tuple[int, ...]], Node | None]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from .. import forks
+from ..backend.sizes import check_requirements, settle_sizes
 from ..errors import InputError, Unsupported
 from ..graph import values
 from ..graph.node import Node
@@ -238,8 +239,8 @@ class Executable:
         """
         with self._lock:
             if sizes != self._launched:
-                settled = values.settle_sizes(self._face.sizes, sizes, ())
-                values.check_requirements(self._face.requirements, settled)
+                settled = settle_sizes(self._face.sizes, sizes, ())
+                check_requirements(self._face.requirements, settled)
                 self._launched = None
                 self._engine.bind(settled)
                 self._launched = dict(sizes)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from ..backend.contract import Accelerator, Backend
 from ..kernel.program import Program
-from ..kernel.show import program_text
 from ..kernel.target import Target
 from .plan import Compiled, Plan
+from .show import program_text
 
 
 def _lowered(made: Compiled, target: Target) -> Program:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..graph import values
+from ..backend.sizes import check_requirements, check_shape, settle_sizes
 from ..graph.index import names_of
+from ..graph.values import implied_sizes
 from .contract import Interface, Port
 
 
@@ -22,7 +23,7 @@ class Told:
         port = self._ports[number]
         if self._shapes.get(number) == shape:
             return False
-        implied = values.implied_sizes(port.name, port.shape, shape)
+        implied = implied_sizes(port.name, port.shape, shape)
         if port.needed:
             self._shapes[number], self._implied[number] = shape, (port.name, implied)
         return port.needed
@@ -35,9 +36,9 @@ class Told:
 
     def settled(self, given: Mapping[str, int]) -> dict[str, int]:
         """All sizes, where every shape fits them. Raises DimError, InputError."""
-        sizes = values.settle_sizes(self._face.sizes, given, self._implied.values())
-        values.check_requirements(self._face.requirements, sizes)  # else shapes mean nothing
+        sizes = settle_sizes(self._face.sizes, given, self._implied.values())
+        check_requirements(self._face.requirements, sizes)  # else shapes mean nothing
         for number, shape in self._shapes.items():
             port = self._ports[number]
-            values.check_shape(port.name, port.shape, shape, sizes)
+            check_shape(port.name, port.shape, shape, sizes)
         return sizes

@@ -16,10 +16,10 @@ from ..backend.reference.rounding import Rounding
 from ..errors import WrongResult
 from ..graph.node import Node
 from ..graph.passes import Program
-from ..kernel.show import kernel_text
 from ..progress import tracked
 from ..runtime.contract import Engine, Interface
 from ..runtime.plan import Compiled
+from ..runtime.show import kernel_text
 from .inputs import Arrays, contents
 from .oracle import WAYS, allowed, cases, judged
 from .trial import Built, tried

@@ -10,8 +10,8 @@ from ..backend.contract import Accelerator
 from ..children import Child, Lost
 from ..errors import WrongResult
 from ..kernel.kernel import Kernel
-from ..kernel.show import kernel_text
 from ..kernel.target import Target
+from ..runtime.show import kernel_text
 from .space import Candidate
 from .trial import Result
 

@@ -1,10 +1,10 @@
 """Derivatives of loops: a loop over the same steps, backwards for gradients.
 
 Gradients want what was carried into each step: the loop is recorded once more with these as rows,
-which `graph.join` makes one loop with the first. A step backwards computes its step anew, but for
-products with what is added to them, which are rows too. What all steps read has the sum of their
-gradients: where that is of products, their factors are rows, and one product behind the loop sums
-over all steps.
+which `graph.join` makes one loop with the first. A step backwards computes its step anew, but
+for products with what is added to them, which are rows too. What all steps read has the sum of
+their gradients: where that is of products, their factors are rows, and one product behind the loop
+sums over all steps.
 """
 
 from __future__ import annotations

@@ -16,13 +16,13 @@ from ..errors import Unsupported
 from ..graph.display import attribute_text
 from ..graph.node import Node
 from ..graph.passes import Program
-from ..kernel.show import kernel_text
 from ..kernel.work import usual_sizes, work
 from ..progress import tracked
 from ..runtime.executable import Executable
 from ..runtime.inspection import Inspected
 from ..runtime.plan import GIVEN, Call
 from ..runtime.report import Report
+from ..runtime.show import kernel_text
 from ..search.roofline import roofline
 from .folds import repeats
 

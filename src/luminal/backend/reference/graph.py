@@ -16,14 +16,8 @@ from ...graph.loops import Scopes, parts
 from ...graph.node import REDUCE_OPS, Node, Scatter, View, position
 from ...graph.order import reachable
 from ...graph.scalars import REDUCTIONS, SCALARS, compute
-from ...graph.values import (
-    check_requirements,
-    check_shape,
-    checked,
-    implied_sizes,
-    settle_sizes,
-    sizes_of,
-)
+from ...graph.values import checked, implied_sizes, sizes_of
+from ..sizes import check_requirements, check_shape, settle_sizes
 from .arrays import Sizes, accumulate, grid, hold, reduce, write
 from .rounding import Rounding, finite
 

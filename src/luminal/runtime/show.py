@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .kernel import Apply, Constant, Expression, Guard, Kernel, Load, Position, Read, Value
-from .program import For, Instruction, Parallel, Program, Statement, Val, When
+from ..kernel.kernel import (
+    Apply,
+    Constant,
+    Expression,
+    Guard,
+    Kernel,
+    Load,
+    Position,
+    Read,
+    Value,
+)
+from ..kernel.program import For, Instruction, Parallel, Program, Statement, Val, When
 
 INFIX = {"add": "+", "mul": "*", "div": "/", "less": "<", "equal": "==", "floor_div": "//",
          "mod": "%", "and": "&", "or": "|", "xor": "^"}  # fmt: skip
