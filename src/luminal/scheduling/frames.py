@@ -58,8 +58,7 @@ def tile_frame(draft: Draft) -> None:
                 draft.tails[a] = "units"
     base, width = room, room.within.get(tile.lane, 0)
     together = width > tile.size(tile.lane) and copies_panels(draft, tile)
-    wide = width if together else 0
-    block = _reduced_block(draft, tile, main, wide, bool(lines))
+    block = _reduced_block(draft, tile, main, width if together else 0, bool(lines))
     deep, blocked = room.add(*block), {loop.axis for loop in block}
     own = [Loop(a, 1) for a in lines]
     for a in written:
@@ -213,7 +212,7 @@ def _lines_together(
     line = 4 * prod(draft.size[a] if a in main.axes and a not in order else tile.size(a)
                     for a in tile.sizes)  # fmt: skip
     fits = min(LINES, draft.target.l1 // line, units // (UNITS * draft.target.threads))
-    blocks[axis] = max((n for n in range(1, draft.size[axis] + 1) if n <= fits), default=1)
+    blocks[axis] = max(1, min(fits, draft.size[axis]))
     return [axis] if blocks[axis] > 1 else []
 
 
