@@ -35,8 +35,8 @@ def more_by_one(kernel):
 
 @pytest.fixture(params=[without_nan, more_by_one])
 def wrong_code(request, monkeypatch):
-    right = making.lower
-    monkeypatch.setattr(making, "lower", lambda k, *rest: right(request.param(k), *rest))
+    right = making.loop_program
+    monkeypatch.setattr(making, "loop_program", lambda k, *rest: right(request.param(k), *rest))
 
 
 def test_what_is_right_passes():
