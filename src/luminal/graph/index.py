@@ -109,10 +109,10 @@ class Index:
         return _multiply(self, _constant(-1))
 
     def __sub__(self, other: IndexLike) -> Index:
-        return _add(self, _multiply(Index.of(other), _constant(-1)))
+        return _subtract(self, other if other.__class__ is Index else Index.of(other))
 
     def __rsub__(self, other: IndexLike) -> Index:
-        return _add(Index.of(other), -self)
+        return _subtract(Index.of(other), self)
 
     __radd__ = __add__
     __rmul__ = __mul__
@@ -296,6 +296,16 @@ def _add(a: Index, b: Index) -> Index:
     total = dict(a.terms)
     for monomial, coefficient in b.terms:
         total[monomial] = total.get(monomial, 0) + coefficient
+    return Index.build(total)
+
+
+@lru_cache(maxsize=1 << 18)
+def _subtract(a: Index, b: Index) -> Index:
+    if not b.terms:
+        return a
+    total = dict(a.terms)
+    for monomial, coefficient in b.terms:
+        total[monomial] = total.get(monomial, 0) - coefficient
     return Index.build(total)
 
 

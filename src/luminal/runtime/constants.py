@@ -29,6 +29,9 @@ class Constants:
         self._stale = set(range(len(plan.memories)))
         self._sizes: Mapping[str, int] = {}
         self._symbolic = self._depends_on_sizes()
+        self._packed: dict[int, list[Argument]] = {}  # by the memory that each is a copy of
+        for argument in slots.packed:
+            self._packed.setdefault(argument.memory, []).append(argument)
         self._plain = {a.memory for c in plan.calls for a in c.arguments if a.layout is None}
         self._computed = {a.memory for n in self._calls for a in plan.calls[n].arguments}
 
@@ -54,9 +57,8 @@ class Constants:
         if self._symbolic or memory in self._computed:
             return False
         self._given[memory], done = array, set[Argument]()
-        for argument in self._slots.packed:
-            if argument.memory == memory:
-                self._repack(argument, {memory}, done)
+        for argument in self._packed.get(memory, ()):
+            self._repack(argument, {memory}, done)
         del self._given[memory]
         self._stale.discard(memory)
         return True

@@ -161,16 +161,17 @@ class Solver:
         """Cycles of a point for lines of results that a tile writes in part, where rows a page
         apart drive them out before its neighbour writes the rest."""
         lane, facts = tile.lane, self.facts
-        if tile.reduced or not value.factors or self.target.group > 1:
+        width = tile.size(lane)
+        if tile.reduced or not value.factors or self.target.group > 1 or self.span[lane] <= width:
             return 0.0
         for v in facts.values:
-            steps = {a: facts.store_stride(v, a) * v.dtype.bytes for a in v.axes if v.store}
-            torn = steps.get(lane) == v.dtype.bytes and tile.size(lane) * v.dtype.bytes % LINE
+            each = v.dtype.bytes
+            if not v.store or width * each % LINE == 0 or facts.store_stride(v, lane) != 1:
+                continue
+            steps = {a: facts.store_stride(v, a) * each for a in v.axes}
             rows = (self.span[a] for a, n in steps.items() if n and n % self.target.page == 0)
-            many = any(row > self.target.l1_ways for row in rows)
-            if torn and many and self.span[lane] > tile.size(lane):
-                steps_of_sum = prod(self.span[a] for a in value.over)
-                return self.target.costs.cold / (tile.size(lane) * steps_of_sum)
+            if any(row > self.target.l1_ways for row in rows):
+                return self.target.costs.cold / (width * prod(self.span[a] for a in value.over))
         return 0.0
 
     def _storable(self, axis: str) -> bool:
