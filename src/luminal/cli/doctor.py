@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import platform
 import sys
 import time
@@ -71,18 +70,21 @@ def _looked(look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
 
 
 def _versions() -> Iterator[Finding]:
+    from importlib.metadata import version  # which takes as long as a third of NumPy
+
     yield Finding("luminal", "ok", f"{__version__} in {Path(__file__).parents[1]}")
     yield Finding("python", "ok", f"{platform.python_version()}, {platform.platform()}")
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in NEEDED)
+    versions = ", ".join(f"{name} {version(name)}" for name in NEEDED)
     yield Finding("packages", "ok", versions)
 
 
 def _extras() -> Iterator[Finding]:
+    from importlib.metadata import PackageNotFoundError, version
+
     for extra, (package, purpose) in EXTRAS.items():
         try:
-            version = importlib.metadata.version(package)
-            yield Finding(extra, "ok", f"{package} {version}: {purpose}")
-        except importlib.metadata.PackageNotFoundError:
+            yield Finding(extra, "ok", f"{package} {version(package)}: {purpose}")
+        except PackageNotFoundError:
             advice = f'pip install "luminal-compiler[{extra}]"'
             if extra == "torch":
                 advice = "pip install torch"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-from numpy.polynomial import chebyshev
 
 from ..graph.tensor import Tensor
 from .base import composite, full_like
@@ -30,6 +29,7 @@ def _scaled(x: np.ndarray, order: int) -> np.ndarray:
 def _coefficients(order: int, near: bool) -> tuple[float, ...]:
     """Chebyshev's, of e^-x I_n(x) over x in 0 .. MIDDLE, or of sqrt(x) times that over
     1 / x in 0 .. 1 / MIDDLE."""
+    from numpy.polynomial.chebyshev import chebinterpolate
 
     def value(t: np.ndarray) -> np.ndarray:
         if near:
@@ -37,7 +37,7 @@ def _coefficients(order: int, near: bool) -> tuple[float, ...]:
         x = 2 * MIDDLE / (t + 1)
         return np.sqrt(x) * _scaled(x, order)
 
-    fit: np.ndarray = chebyshev.chebinterpolate(value, DEGREE if near else 14)
+    fit: np.ndarray = chebinterpolate(value, DEGREE if near else 14)
     return tuple(map(float, fit))
 
 
