@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,6 +15,13 @@ import click
 def json_option(holds: str = "As one JSON object.") -> Callable[[Any], Any]:
     """The option `--json`, as the argument `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help=holds)
+
+
+def writable(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
+    """A file that can be written, as far as can be told before the work."""
+    if path is not None and not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise click.BadParameter(f"{path} cannot be written", context, option)
+    return path
 
 
 def echo_json(value: Any) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import LuminalError
+from .answers import writable
 from .faults import tell
 
 if TYPE_CHECKING:
@@ -54,9 +55,11 @@ FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
     is_flag=False,
     flag_value=Path("bench.json"),
     default=None,
+    callback=writable,
     help="Write all figures here (default: bench.json).",
 )
-@click.option("--plot", type=FILE, default=None, help="Write a picture here: .html or .png.")
+@click.option("--plot", type=FILE, default=None, callback=writable,
+              help="Write a picture here: .html or .png.")  # fmt: skip
 @click.option("--prompt", type=click.IntRange(1), default=512, help="MODEL: tokens of the prompt.")
 @click.option("--tokens", type=click.IntRange(1), default=32, help="MODEL: tokens of the reply.")
 @click.option("--quant", default=None, help="MODEL: quantise on load: q8, q4, bf16, f16.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -120,7 +121,7 @@ def _asked(words: tuple[str, ...], model: str | None) -> tuple[str | None, str]:
     *named, prompt = words
     if len(named) + (model is not None) > 1:
         raise click.UsageError("one model and one prompt: a prompt of several words is in quotes")
-    if not named and model is None and (prompt.endswith(".gguf") or Path(prompt).is_dir()):
+    if not named and model is None and (prompt.endswith(".gguf") or os.path.isdir(prompt)):
         raise click.UsageError(f"no prompt for the model {prompt}")
     return (named[0] if named else model), prompt
 

@@ -1,0 +1,92 @@
+"""What commands do with odd arguments and streams; nothing here ends in a traceback."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from luminal.cli import main
+
+
+def run(*words: object, **more: Any) -> tuple[int, str, str]:
+    result = CliRunner().invoke(main, [str(word) for word in words], **more)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def shell(words: str) -> tuple[int, str, str]:
+    done = subprocess.run(f"{sys.executable} -m luminal {words}", shell=True, capture_output=True,
+                          text=True)  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("prompt", ["the fox " * 40, ""])
+def test_prompts_that_are_no_paths(prompt: str) -> None:
+    code, _, error = run("run", "--model", "luminal-tiny", prompt, "--max-tokens", 2)
+    assert (code, error) == run("run", "luminal-tiny", prompt, "--max-tokens", 2)[::2]
+    code, _, error = run("run", prompt, "--temperature", -1, "--max-tokens", 2)
+    assert (code, error) == (1, "luminal: temperature=-1.0 is outside its range\n")
+
+
+@pytest.mark.parametrize("rest", ["- <&-", "hello 2>&-"])
+def test_streams_that_are_closed(rest: str) -> None:
+    code, _, error = shell(f"run luminal-tiny --no-chat --max-tokens 2 {rest}")
+    assert (code, error) == (0, "")
+
+
+@pytest.mark.parametrize("command", ["info", "cache info", "embed a b --json"])
+def test_an_output_that_is_full(command: str) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no device that is always full")
+    assert shell(f"{command} > /dev/full")[::2] == (
+        1, "luminal: [Errno 28] No space left on device\n")  # fmt: skip
+
+
+def test_lines_of_a_file_are_those_of_editors(tmp_path: Path) -> None:
+    (tmp_path / "lines").write_bytes("\ufeffa cat\x0c or two\r\na\u2028dog\r\na boat\n".encode())
+    code, out, _ = run("search", tmp_path / "lines", "a boat")
+    assert code == 0 and f"{tmp_path / 'lines'}:3: a boat\n" in out and "\ufeff" not in out
+
+
+@pytest.mark.parametrize("command", [
+    ("detect", "none.png", "--model", "none", "-o"), ("imagine", "x", "--model", "none", "-o"),
+    ("segment", "none.png", "--model", "none", "-o"), ("bench", "none", "--json"),
+    ("bench", "none", "--plot"), ("profile", "none", "--trace"),
+])  # fmt: skip
+def test_a_place_for_results_is_looked_at_first(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:  # fmt: skip
+    code, _, error = run(*command, tmp_path / "none" / "out.png")
+    assert code == 2 and "out.png cannot be written" in error
+
+
+def test_results_of_onnx_models_are_written_whatever_they_are_called(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    helper, file = onnx.helper, tmp_path / "m.onnx"
+    nodes = [helper.make_node("Add", ["x", "x"], ["file"]),
+             helper.make_node("SequenceConstruct", ["x", "file"], ["all"])]  # fmt: skip
+    given = [helper.make_tensor_value_info(name, 1, ["n"]) for name in ("x", "file")]
+    made = [given[1], helper.make_tensor_sequence_value_info("all", 1, None)]
+    graph = helper.make_graph(nodes, "g", given[:1], made)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), file)
+    x = np.float32([1, 2, 3])
+    np.save(tmp_path / "x.npy", x)
+    np.savez(tmp_path / "x.npz", x=x)
+    (tmp_path / "empty").touch()
+    words = "onnx", "run", file, "--threads", 1, "--output", tmp_path / "out", "--input"
+    assert run(*words, f"x={tmp_path / 'x.npy'}")[::2] == (0, "")
+    written = np.load(tmp_path / "out")
+    assert {name: written[name].tolist() for name in written} == {
+        "file": [2, 4, 6], "all.0": [1, 2, 3], "all.1": [2, 4, 6]}  # fmt: skip
+    for wrong in ("x.npz", "empty"):
+        code, _, error = run(*words, f"x={tmp_path / wrong}")
+        assert code == 1 and error.startswith(f"luminal: {tmp_path / wrong}: "), error
+    code, _, error = run(*words, f"x={tmp_path / 'x.npy'}", "--size", "n=4")
+    assert code == 1 and "no size 'n' of what is drawn" in error
+    code, _, error = run(*words[:-1], "--size", f"n={10**14}")
+    assert code == 1 and error.startswith("luminal: Unable to allocate")
