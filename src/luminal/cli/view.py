@@ -86,8 +86,8 @@ def _serve(make: Callable[[], str], port: int, as_json: bool) -> None:
 @click.argument("model", required=False)
 @json_option("As one JSON list.")
 @click.option("--trace", type=click.Path(dir_okay=False, path_type=Path), default=None,
-              callback=writable, help="Also write a trace of one run, thread by thread, that Perfetto and "
-              "chrome://tracing open.")  # fmt: skip
+              callback=writable, help="Also write a trace of one run, thread by thread, that "
+              "Perfetto and chrome://tracing open.")  # fmt: skip
 @TOKENS
 @SIZES
 @THREADS
