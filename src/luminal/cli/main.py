@@ -46,7 +46,8 @@ def main() -> None:
     """A deep-learning compiler that works by search."""
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by who has started us
-            setattr(sys, name, Path(os.devnull).open("r" if name == "stdin" else "w"))
+            number = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w"))
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal may know few characters
             stream.reconfigure(errors="replace")

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
+from ..errors import InputError
 from ..models.llm import Piece, Wishes
 from ..models.llm.grammar import Constraint
 from .asking import Answers, Gone, unless_gone
@@ -208,6 +209,9 @@ class Server:
     async def detokenize(self, request: Request) -> Response:
         given = await self._bodies.read(request, Detokenize)
         served = await self._served(request, self._known(given.model))
+        vocabulary = served.engine.config.vocabulary
+        if max(given.tokens, default=0) >= vocabulary:
+            raise InputError(f"token ids go from 0 to {vocabulary - 1}")
         text = await self._aside(served.tokenizer.decode, given.tokens, True)
         return JSONResponse({"prompt": text})
 
