@@ -12,6 +12,7 @@ places all show. Nothing here is meant to stop a forger, who could write the dig
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import mmap
@@ -202,6 +203,8 @@ class Unfinished:
     mode: the rights that it gets, less the user's umask. Raises OSError."""
 
     def __init__(self, path: Path, mode: int = 0o600) -> None:
+        if path.exists() and not path.is_file():  # a device would be replaced
+            raise OSError(errno.EEXIST, "what is there is no file", str(path))
         self.path, self._own = path, path.with_name(f".luminal-{os.urandom(8).hex()}{PART}")
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
         try:

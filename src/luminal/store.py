@@ -9,6 +9,7 @@ hold a user's own files too.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import shutil
@@ -210,8 +211,10 @@ class Store:
             raise FileExistsError(f"{path} is there, and no store has written it")
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         number = os.open(path.with_name(LIST), flags, 0o600)
+        line = f"\n{path.name}\n".encode()  # what is there may be cut off
         try:
-            os.write(number, f"{path.name}\n".encode())
+            if os.write(number, line) < len(line):
+                raise OSError(errno.ENOSPC, "no room for its name", str(path))
         finally:
             os.close(number)
 
