@@ -90,3 +90,16 @@ def test_results_of_onnx_models_are_written_whatever_they_are_called(tmp_path: P
     assert code == 1 and "no size 'n' of what is drawn" in error
     code, _, error = run(*words[:-1], "--size", f"n={10**14}")
     assert code == 1 and error.startswith("luminal: Unable to allocate")
+
+
+@pytest.mark.parametrize(("command", "message"), [
+    ("bench gpu --threads 2", "--threads is not for bench gpu"),
+    ("bench train --plot x.html", "--plot is not for bench train"),
+    ("bench none --budget 2s", "--budget is not for bench MODEL"),
+    ("bench ops --quant q4 --list", "--quant is not for bench ops"),
+    ("run hello --stats --json", "not --json"), ("transcribe x --json --format srt", "not both"),
+    ("transcribe x --words --format vtt", "--words is for"),
+])  # fmt: skip
+def test_options_that_would_do_nothing(command: str, message: str) -> None:
+    code, _, error = run(*command.split())
+    assert code == 2 and message in error

@@ -127,6 +127,8 @@ def _ran(
         given = [name for name, value in loading.items() if value is not None]
         if given:
             raise InputError(f"--{given[0]} is for language models")
+        if database is not None:
+            raise InputError("--database is for what is compiled, not for .luminal files")
         return _rehearsed(Path(model), sizes, threads)
     if sizes:
         raise InputError("--size is for .luminal files; --tokens is the length of a text")
