@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from luminal.bench.results import Results
 from luminal.cli import main
+from luminal.cli.chat import Conversation
+from luminal.cli.terminal import Plain
 
 
 def run(*words: object, **more: Any) -> tuple[int, str, str]:
@@ -103,3 +108,27 @@ def test_results_of_onnx_models_are_written_whatever_they_are_called(tmp_path: P
 def test_options_that_would_do_nothing(command: str, message: str) -> None:
     code, _, error = run(*command.split())
     assert code == 2 and message in error
+
+
+def test_what_was_saved_stays_where_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    talk: Any = Conversation(None, 8, {}, "be  brief \udcff", Plain())  # type: ignore[arg-type]
+    file = tmp_path / "of  today"
+    talk.turn(f"/save {file}")
+    talk.turn("/clear")
+    talk.turn(f"/load {file}")
+    assert [each["content"] for each in talk.messages] == ["be  brief ?"]
+    before = file.read_bytes()
+    monkeypatch.setattr(os, "fsync", full)
+    talk.turn("/system another")
+    talk.turn(f"/save {file}")
+    results = Results(file)
+    with pytest.raises(OSError, match="No space"):
+        results.write()
+    assert file.read_bytes() == before and len(list(tmp_path.iterdir())) == 1
+    talk.turn(f"/save {os.devnull}")
+    assert not Path(os.devnull).is_file()

@@ -37,6 +37,7 @@ BLOCK = 4 << 20  # bytes under one digest
 CACHED = 512 << 10  # bytes that are still in a core's cache when they have been read
 ROW = 512  # words
 PAGE = mmap.ALLOCATIONGRANULARITY  # bytes at whose multiples a mapping may begin
+OPEN = 0o666  # less the umask: the rights of a file that a user saves
 PART = ".part"  # how the names of files end that are not whole yet
 
 
@@ -236,6 +237,15 @@ def whole(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
         new.finish()
     finally:
         new.drop()
+
+
+def write_over(path: Path, data: bytes) -> None:
+    """A user's file, all of it new or as it was; or into what is no file. Raises OSError."""
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+        return
+    with whole(path.resolve(), OPEN) as file:
+        file.write(data)
 
 
 _written: dict[Path, threading.Thread] = {}

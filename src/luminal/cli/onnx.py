@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 import numpy as np
 
 from .. import cores
+from ..container import write_over
 from ..errors import InputError, LuminalError, to_install
 from .answers import echo_json, json_option, writable
 from .faults import clear_errors
@@ -201,11 +203,13 @@ def _write(output: Path, results: dict[str, Any]) -> None:
     lists = {name: value for name, value in results.items() if isinstance(value, list)}
     arrays = {f"{name}.{n}": each for name, value in lists.items() for n, each in enumerate(value)}
     arrays |= {name: value for name, value in results.items() if isinstance(value, np.ndarray)}
-    with zipfile.ZipFile(output, "w") as file:  # numpy.savez cannot have every name
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w") as file:  # numpy.savez cannot have every name
         for name, array in arrays.items():
             with file.open(f"{name}.npy", "w", force_zip64=True) as stream:
                 text = array.dtype.kind == "O"  # objects would need pickle
                 np.lib.format.write_array(stream, array.astype(str) if text else array)
+    write_over(output, whole.getvalue())
 
 
 def _random(model: Model, sizes: dict[str, int], given: dict[str, Any]) -> dict[str, np.ndarray]:
