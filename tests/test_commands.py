@@ -17,6 +17,9 @@ from luminal.bench.results import Results
 from luminal.cli import main
 from luminal.cli.chat import Conversation
 from luminal.cli.terminal import Plain
+from luminal.errors import ArtifactError
+from luminal.search.database import Database
+from luminal.store import Store
 
 
 def run(*words: object, **more: Any) -> tuple[int, str, str]:
@@ -108,6 +111,23 @@ def test_results_of_onnx_models_are_written_whatever_they_are_called(tmp_path: P
 def test_options_that_would_do_nothing(command: str, message: str) -> None:
     code, _, error = run(*command.split())
     assert code == 2 and message in error
+
+
+def test_a_cache_that_cannot_be_emptied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    Store.of_machine().remembered("a", lambda: b"made")
+    monkeypatch.setattr(Path, "unlink", refuse)
+    code, out, error = run("cache", "clear")
+    assert code == 1 and not out and "Permission denied" in error
+    monkeypatch.undo()
+    database = Database(tmp_path / "tuning.sqlite")
+    database.keep_rates("a", {"read": 1.0})
+    monkeypatch.setattr(Database, "_usable", lambda *_: database._give_up("full") or True)
+    with pytest.warns(UserWarning, match="full"), pytest.raises(ArtifactError, match="emptied"):
+        database.clear()
 
 
 def test_what_was_saved_stays_where_the_disk_is_full(

@@ -133,8 +133,9 @@ class Store:
         return f"{self.folder}: {self.kind}, {len(files)} files, {size:.1f} MiB"
 
     def clear(self) -> None:
-        """Forget everything."""
-        self._remove([path for _, _, path in self._files()])
+        """Forget everything. Raises OSError for what cannot be removed."""
+        for _, _, path in self._files():
+            path.unlink(missing_ok=True)
         if self.folder is not None and not self._files():
             with contextlib.suppress(OSError):
                 (self.folder / LIST).unlink(missing_ok=True)

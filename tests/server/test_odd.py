@@ -26,6 +26,15 @@ def test_what_is_refused(running: Running, path: str, given: Any, message: str) 
     assert answer.status_code == 400 and message in answer.json()["error"]["message"]
 
 
+def test_what_never_fits_need_not_be_tried_again(start: Any) -> None:
+    """Status 429 asks clients to try again."""
+    with start(queue=2) as running:
+        for more, status in ((18, 200), (19, 400)):
+            given = {"model": NAME, **CHAT, "n": more}
+            answer = running.http().post("/v1/chat/completions", json=given)
+            assert answer.status_code == status, answer.text
+
+
 def test_an_empty_key_is_no_key() -> None:
     """It let in whoever sent none, web pages too."""
     with pytest.raises(InputError, match="keeps nobody out"):

@@ -242,6 +242,13 @@ class Server:
         if longest > context:
             raise _too_long(str(longest), context)
 
+    def _check_count(self, served: Served, count: int) -> None:
+        """What never fits need not be tried again."""
+        queue, most = served.engine.queue, served.engine.program.batch
+        if queue is not None and count > queue + most:
+            raise Fault(400, f"{count} replies at once: this server makes or holds {queue + most}",
+                        "invalid_value", "n")  # fmt: skip
+
     # ---- replies
 
     async def chat(self, request: Request) -> Response:
@@ -293,6 +300,7 @@ class Server:
     ) -> Response:  # fmt: skip
         """Whole or in a stream; of each prompt n choices. named: events have names."""
         self._check_prompts(served, prompts)
+        self._check_count(served, given.n * len(prompts))
         make = await self._wishes(served, given, echo)
         adapter = request.state.adapter
         asked = [(ids, replace(make(choice), adapter=adapter))
