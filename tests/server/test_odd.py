@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from luminal.errors import InputError
+from luminal.models.llm import Busy, Wishes
 from luminal.server.run import Options, build
 
 from .conftest import NAME, Running
@@ -33,6 +34,15 @@ def test_what_never_fits_need_not_be_tried_again(start: Any) -> None:
             given = {"model": NAME, **CHAT, "n": more}
             answer = running.http().post("/v1/chat/completions", json=given)
             assert answer.status_code == status, answer.text
+
+
+def test_a_server_that_is_told_twice_to_stop(start: Any, caplog: Any) -> None:
+    """It ends as else: what is kept of prompts is written, the log has no traceback."""
+    with start() as running:
+        running.server.force_exit = True
+    with pytest.raises(Busy, match="closing"):
+        running.engine.complete([[5]], Wishes(2))
+    assert "Traceback" not in caplog.text
 
 
 def test_an_empty_key_is_no_key() -> None:
