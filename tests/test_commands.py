@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import luminal
 from luminal.bench.results import Results
 from luminal.cli import main
 from luminal.cli.chat import Conversation
@@ -152,3 +153,17 @@ def test_what_was_saved_stays_where_the_disk_is_full(
     assert file.read_bytes() == before and len(list(tmp_path.iterdir())) == 1
     talk.turn(f"/save {os.devnull}")
     assert not Path(os.devnull).is_file()
+
+
+def test_more_threads_than_there_can_be(tmp_path: Path) -> None:
+    """`luminal info --machine` began so many, and measured for ever."""
+    onnx = pytest.importorskip("luminal.onnx", exc_type=ImportError)
+    cx = luminal.Graph()
+    (cx.tensor(2, name="x") * 2.0).output("y")
+    cx.compile().save(tmp_path / "a.luminal")
+    onnx.save(cx, tmp_path / "a.onnx")
+    for command in (("check", tmp_path / "a.luminal"), ("onnx", "run", tmp_path / "a.onnx"),
+                    ("info", "--machine")):  # fmt: skip
+        code, _, error = run(*command, "--threads", 5000)
+        assert (code, error) == (1, "luminal: threads=5000: a number of threads is 1 to 1024\n")
+    assert run("info", "--threads", 2)[0] == 2

@@ -150,6 +150,8 @@ def rerank(
 @json_option()
 def info(model: str | None, machine: bool, threads: int | None, as_json: bool) -> None:
     """Print what the compiler knows about this machine, or about the language model MODEL."""
+    if threads is not None and not machine:
+        raise click.UsageError("--threads goes with --machine")
     rows: dict[str, Any] = machine_rows() if model is None else model_rows(model)
     if machine:
         rows |= measured_rows(threads)
@@ -173,8 +175,9 @@ def measured_rows(threads: int | None) -> dict[str, str]:
     """What the host can do at most, all threads together, measured now."""
     from ..backend import devices
     from ..cores import count
+    from ..options import checked_threads
 
-    count_of = threads or count()
+    count_of = checked_threads(threads) or count()
     units = {"read": "GB/s from memory", "cache": "GB/s from the second cache"}
     return {f"{name}, {count_of} threads": f"{rate:.1f} {units.get(name, 'Gop/s')}"
             for name, rate in devices.host().rates(count_of).items()}  # fmt: skip
