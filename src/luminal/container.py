@@ -12,6 +12,7 @@ places all show. Nothing here is meant to stop a forger, who could write the dig
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import mmap
@@ -36,6 +37,7 @@ BLOCK = 4 << 20  # bytes under one digest
 CACHED = 512 << 10  # bytes that are still in a core's cache when they have been read
 ROW = 512  # words
 PAGE = mmap.ALLOCATIONGRANULARITY  # bytes at whose multiples a mapping may begin
+OPEN = 0o666  # less the umask: the rights of a file that a user saves
 PART = ".part"  # how the names of files end that are not whole yet
 
 
@@ -202,6 +204,8 @@ class Unfinished:
     mode: the rights that it gets, less the user's umask. Raises OSError."""
 
     def __init__(self, path: Path, mode: int = 0o600) -> None:
+        if path.exists() and not path.is_file():  # a device would be replaced
+            raise OSError(errno.EEXIST, "what is there is no file", str(path))
         self.path, self._own = path, path.with_name(f".luminal-{os.urandom(8).hex()}{PART}")
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
         try:
@@ -233,6 +237,15 @@ def whole(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
         new.finish()
     finally:
         new.drop()
+
+
+def write_over(path: Path, data: bytes) -> None:
+    """A user's file, all of it new or as it was; or into what is no file. Raises OSError."""
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+        return
+    with whole(path.resolve(), OPEN) as file:
+        file.write(data)
 
 
 _written: dict[Path, threading.Thread] = {}

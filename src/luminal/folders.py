@@ -13,9 +13,12 @@ OTHERS_WRITE = 0o022  # the group's and everybody's right to write
 
 def user_folder() -> Path | None:
     """Where this user's caches lie, in the platform's place; None, with a warning, where the user
-    has no home."""
+    has no home, or a relative one."""
     try:
-        return _base() / "luminal"
+        folder = _base() / "luminal"
+        if folder.is_absolute():
+            return folder
+        raise RuntimeError(f"the home folder, {Path.home()}, is no absolute path")
     except RuntimeError as error:
         warnings.warn(f"nothing is kept between processes: {error}", stacklevel=2)
         return None

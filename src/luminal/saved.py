@@ -50,7 +50,7 @@ def check_saved(path: Path, threads: int | None = None) -> list[Difference]:
     saved = file.read(path)
     backend = backend_of(saved.report.device)
     assert backend is not None
-    engine = engine_of(saved, backend, threads or saved.report.threads)
+    engine = engine_of(saved, backend, checked_threads(threads) or saved.report.threads)
     recording, arrays = file.read_recording(path)
     program, interface = replay(recording, arrays)
     flushes = recording.flushes

@@ -9,6 +9,7 @@ hold a user's own files too.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import shutil
@@ -132,8 +133,9 @@ class Store:
         return f"{self.folder}: {self.kind}, {len(files)} files, {size:.1f} MiB"
 
     def clear(self) -> None:
-        """Forget everything."""
-        self._remove([path for _, _, path in self._files()])
+        """Forget everything. Raises OSError for what cannot be removed."""
+        for _, _, path in self._files():
+            path.unlink(missing_ok=True)
         if self.folder is not None and not self._files():
             with contextlib.suppress(OSError):
                 (self.folder / LIST).unlink(missing_ok=True)
@@ -210,8 +212,10 @@ class Store:
             raise FileExistsError(f"{path} is there, and no store has written it")
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         number = os.open(path.with_name(LIST), flags, 0o600)
+        line = f"\n{path.name}\n".encode()  # what is there may be cut off
         try:
-            os.write(number, f"{path.name}\n".encode())
+            if os.write(number, line) < len(line):
+                raise OSError(errno.ENOSPC, "no room for its name", str(path))
         finally:
             os.close(number)
 

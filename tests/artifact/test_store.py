@@ -152,6 +152,21 @@ def test_a_damaged_list_of_files(tmp_path: Path) -> None:
     assert store.find("a", Path.read_bytes) == b"data" and "1 files" in store.describe()
 
 
+def test_a_list_that_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept later is ours all the same."""
+    store, listed, write = Store(tmp_path), tmp_path / ".luminal-kept", os.write
+    assert put(store, "a") and put(store, "b")
+    listed.write_bytes(listed.read_bytes()[:-4])
+    assert put(store, "c") and put(store, "c") and put(store, "a")
+    store.clear()
+    assert names(tmp_path) == {"b.luminal"}
+    monkeypatch.setattr(os, "write", lambda number, data: write(number, data[:3]))
+    with pytest.warns(UserWarning, match="no room for its name"):
+        assert not put(store, "d")
+    monkeypatch.undo()
+    assert put(store, "d") and put(store, "d") and names(tmp_path) == {"b.luminal", "d.luminal"}
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_a_full_folder_is_looked_at_seldom(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool
@@ -208,3 +223,21 @@ def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
         file.write(b"other")
         _ = 1 // 0
     assert [p.name for p in tmp_path.iterdir()] == ["file"] and path.read_bytes() == b"new"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+    """Devices too: /dev/null of who may."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="no file"), whole(tmp_path / "pipe") as file:
+        file.write(b"new")
+    assert (tmp_path / "pipe").is_fifo() and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_home_that_is_no_absolute_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be another folder in every working directory."""
+    monkeypatch.setattr(Path, "home", lambda: Path("home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    monkeypatch.setenv("LOCALAPPDATA", "")
+    with pytest.warns(UserWarning, match="no absolute path"):
+        assert user_folder() is None

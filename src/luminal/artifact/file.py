@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from .. import container
-from ..container import Blob, whole
+from ..container import OPEN, Blob, whole
 from ..errors import ArtifactError
 from ..graph.dtype import BY_NAME, dtype
 from ..sources import COMPILING, version_of
@@ -25,7 +25,6 @@ from .recording import FAULTS, Recording
 from .saved import Saved
 
 MAGIC = b"luminal\n"
-OPEN = 0o666  # less the umask: the rights of a file that a user saves
 
 
 def write(saved: Saved, path: Path, key: str | None = None) -> None:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..container import write_over
 from ..errors import InputError
 from .case import Mark
 from .compare import Cell, Row
@@ -71,7 +72,7 @@ class Results:
         """All of it; times in seconds."""
         if self.file is not None:
             found = [as_data(part.rows, part.machine) for part in self.parts]
-            self.file.write_text(json.dumps(found, indent=1) + "\n")
+            write_over(self.file, (json.dumps(found, indent=1) + "\n").encode())
 
 
 def as_data(rows: Sequence[Row], machine: Machine) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import LuminalError
+from .answers import refuse_others, writable
 from .faults import tell
 
 if TYPE_CHECKING:
@@ -54,9 +55,11 @@ FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
     is_flag=False,
     flag_value=Path("bench.json"),
     default=None,
+    callback=writable,
     help="Write all figures here (default: bench.json).",
 )
-@click.option("--plot", type=FILE, default=None, help="Write a picture here: .html or .png.")
+@click.option("--plot", type=FILE, default=None, callback=writable,
+              help="Write a picture here: .html or .png.")  # fmt: skip
 @click.option("--prompt", type=click.IntRange(1), default=512, help="MODEL: tokens of the prompt.")
 @click.option("--tokens", type=click.IntRange(1), default=32, help="MODEL: tokens of the reply.")
 @click.option("--quant", default=None, help="MODEL: quantise on load: q8, q4, bf16, f16.")
@@ -85,17 +88,25 @@ def bench(
 
     try:
         if what == "gpu" and compiled:
+            refuse_others("compiled device only json_file", "bench gpu --compile")
             sys.exit(_gpu_kernels((device or "cuda:sm_90a").split(","), only, json_file))
         if what == "gpu":
+            refuse_others("device short json_file", "bench gpu")
             sys.exit(_gpu(device, short, json_file))
         if what == "train":
+            refuse_others("only threads rounds peers json_file precision short listed",
+                          "bench train")  # fmt: skip
             sys.exit(_train(only, threads or count(), rounds or 5, peers, json_file,
                             precision or "f32", short, listed))  # fmt: skip
         if what not in KINDS:
+            refuse_others("threads rounds peers json_file prompt tokens quant precision device",
+                          "bench MODEL")  # fmt: skip
             _language(what, threads or count(), rounds, peers, json_file, prompt, tokens,
                       {"quant": quant, "precision": precision or "quantised",
                        "device": device or "auto"})  # fmt: skip
             return
+        refuse_others("only everything again budget short threads peers precision search rounds "
+                      "timeout json_file plot listed", f"bench {what}")  # fmt: skip
         chosen = select(what, only, short)
         if listed:
             click.echo("\n".join(case.name for case in chosen))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..container import write_over
 from ..errors import InputError, LuminalError
 from .answers import json_option
 from .faults import clear_errors, tell
@@ -91,7 +92,8 @@ class Conversation:
         """A message of the user's, or a command."""
         try:
             if line.startswith("/"):
-                self._command(*line[1:].split(None, 2))
+                name, _, text = line[1:].partition(" ")
+                self._command(name, text.strip())
             elif line:
                 self._reply(self._said(line))
         except LuminalError as error:
@@ -126,8 +128,7 @@ class Conversation:
         except KeyboardInterrupt:
             return
 
-    def _command(self, name: str = "", *words: str) -> None:
-        text = " ".join(words)
+    def _command(self, name: str, text: str) -> None:
         if name == "clear":
             self._restart(None)
         elif name == "system":
@@ -140,7 +141,7 @@ class Conversation:
             self._image(_path(text))
         elif name in ("save", "load") and text:
             (self._save if name == "save" else self._load)(_path(text))
-        elif name == "set" and len(words) == 2:
+        elif name == "set" and len(words := text.split()) == 2:
             self._set(words[0].replace("-", "_"), words[1])
         else:
             click.echo(HELP, nl=False)
@@ -154,7 +155,8 @@ class Conversation:
     def _save(self, path: Path) -> None:
         kept = {"messages": self.messages, "sampling": self.sampling}
         try:
-            path.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", "utf-8")
+            text = json.dumps(kept, indent=1, ensure_ascii=False) + "\n"
+            write_over(path, text.encode("utf-8", "replace"))
         except OSError as error:
             raise InputError(f"{path}: {error.strerror}") from error
         click.echo(f"{len(self.messages)} messages in {path}")

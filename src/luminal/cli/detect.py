@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .answers import echo_json, json_option
+from .answers import echo_json, json_option, writable
 from .faults import clear_errors
 from .onnx import load_model
 
@@ -17,7 +17,7 @@ from .onnx import load_model
               help="A YOLO: .onnx as ultralytics exports it, or .safetensors; or a folder with a "
                    "DETR or RT-DETR.")  # fmt: skip
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), default=None,
-              help="Draw what was found into this picture.")  # fmt: skip
+              callback=writable, help="Draw what was found into this picture.")  # fmt: skip
 @click.option("--confidence", type=float, default=0.25, show_default=True)
 @click.option("--overlap", type=float, default=0.7, show_default=True,
               help="How much boxes of one class may share.")  # fmt: skip

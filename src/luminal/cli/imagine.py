@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ..progress import Line, showing
-from .answers import echo_json, json_option
+from .answers import echo_json, json_option, writable
 from .faults import clear_errors
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -20,7 +20,7 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--model", required=True, type=click.Path(path_type=Path), metavar="FOLDER",
               help="A folder as diffusers writes it (model_index.json).")  # fmt: skip
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path),
-              default=Path("out.png"), show_default=True)  # fmt: skip
+              default=Path("out.png"), show_default=True, callback=writable)  # fmt: skip
 @click.option("--negative", default=None, help="What the picture must not show.")
 @click.option("--steps", type=click.IntRange(1), default=None, help="Default: the model's.")
 @click.option("--guidance", type=float, default=None, help="How much the prompt counts.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -120,7 +121,7 @@ def _asked(words: tuple[str, ...], model: str | None) -> tuple[str | None, str]:
     *named, prompt = words
     if len(named) + (model is not None) > 1:
         raise click.UsageError("one model and one prompt: a prompt of several words is in quotes")
-    if not named and model is None and (prompt.endswith(".gguf") or Path(prompt).is_dir()):
+    if not named and model is None and (prompt.endswith(".gguf") or os.path.isdir(prompt)):
         raise click.UsageError(f"no prompt for the model {prompt}")
     return (named[0] if named else model), prompt
 
@@ -144,12 +145,14 @@ def run(
     packaged SmolLM2) to PROMPT; "-": to what comes on the standard input."""
     from ..models.kinds import is_t5
 
+    if as_json and stats:
+        raise click.UsageError("--stats goes with a reply that is shown as it grows, not --json")
     model, prompt = _asked(words, model)
     loading, sampling = split_options(model, options)
     prompt = sys.stdin.read() if prompt == "-" else prompt
     with clear_errors():
         if model is not None and is_t5(Path(model)):
-            sampling |= {"stop": stop, "image": images, "chat": chat}
+            sampling |= {"stop": stop, "image": images, "chat": chat, "stats": stats}
             _rewrite(model, prompt, max_tokens, loading, sampling, as_json)
             return
         llm = loaded(model, loading)
@@ -173,7 +176,7 @@ def _rewrite(
     from ..models.seq2seq import T5
 
     other = loading.keys() - {"context", "threads", "device", "search", "precision"}
-    other |= {n for n in ("speculate", "stop", "image", "chat") if sampling.pop(n)}
+    other |= {n for n in ("speculate", "stop", "image", "chat", "stats") if sampling.pop(n)}
     if other:
         raise Unsupported(f"T5 models are run without --{min(other)}")
     text = T5(model, **loading).generate(prompt, max_tokens, Sampling(**sampling))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import sys
 from pathlib import Path
@@ -12,14 +13,13 @@ import click
 import numpy as np
 
 from .. import __version__
-from ..errors import LuminalError
 from .answers import echo_json, json_option
 from .bench import bench
 from .chat import chat
 from .check import check
 from .detect import detect
 from .doctor import doctor
-from .faults import Commands, clear_errors, tell
+from .faults import Commands, clear_errors
 from .imagine import imagine
 from .llm import model_rows, run
 from .onnx import onnx
@@ -44,6 +44,10 @@ THREADS_OPTION = click.option(
 @click.version_option(__version__, prog_name="luminal")
 def main() -> None:
     """A deep-learning compiler that works by search."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by who has started us
+            number = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w"))
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal may know few characters
             stream.reconfigure(errors="replace")
@@ -97,7 +101,7 @@ def search(
 ) -> None:
     """Rank the lines of FILE by how well they fit QUERY."""
     try:
-        lines = file.read_text().splitlines()
+        lines = file.read_text("utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         _fail(f"{file}: {error}")
     numbered = [(i + 1, line.strip()) for i, line in enumerate(lines) if line.strip()]
@@ -146,6 +150,8 @@ def rerank(
 @json_option()
 def info(model: str | None, machine: bool, threads: int | None, as_json: bool) -> None:
     """Print what the compiler knows about this machine, or about the language model MODEL."""
+    if threads is not None and not machine:
+        raise click.UsageError("--threads goes with --machine")
     rows: dict[str, Any] = machine_rows() if model is None else model_rows(model)
     if machine:
         rows |= measured_rows(threads)
@@ -169,8 +175,9 @@ def measured_rows(threads: int | None) -> dict[str, str]:
     """What the host can do at most, all threads together, measured now."""
     from ..backend import devices
     from ..cores import count
+    from ..options import checked_threads
 
-    count_of = threads or count()
+    count_of = checked_threads(threads) or count()
     units = {"read": "GB/s from memory", "cache": "GB/s from the second cache"}
     return {f"{name}, {count_of} threads": f"{rate:.1f} {units.get(name, 'Gop/s')}"
             for name, rate in devices.host().rates(count_of).items()}  # fmt: skip
@@ -179,11 +186,7 @@ def measured_rows(threads: int | None) -> dict[str, str]:
 def _encode(texts: list[str], model: Path | None, threads: int | None) -> np.ndarray:
     from ..models import SentenceEncoder
 
-    try:
-        return SentenceEncoder(model, threads=threads).encode(texts, normalise=True)
-    except LuminalError as error:
-        tell(error)
-        sys.exit(1)
+    return SentenceEncoder(model, threads=threads).encode(texts, normalise=True)
 
 
 def _fail(message: str) -> NoReturn:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import io
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,8 +13,9 @@ import click
 import numpy as np
 
 from .. import cores
+from ..container import write_over
 from ..errors import InputError, LuminalError, to_install
-from .answers import echo_json, json_option
+from .answers import echo_json, json_option, writable
 from .faults import clear_errors
 
 if TYPE_CHECKING:
@@ -68,8 +71,8 @@ def _record(model: Model) -> dict[str, Any]:
 @onnx.command()
 @click.argument("model", type=FILE)
 @click.option("--input", "files", multiple=True, metavar="NAME=FILE.npy", help="Default: random.")
-@click.option("--output", type=click.Path(path_type=Path), default=None, metavar="FILE.npz",
-              help="Write all outputs here.")  # fmt: skip
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), default=None,
+              metavar="FILE.npz", callback=writable, help="Write all outputs here.")  # fmt: skip
 @SIZES
 @THREADS
 @json_option()
@@ -88,8 +91,7 @@ def run(
     for name, value in results.items() if not as_json else ():
         click.echo(f"{name}: {_described(value)}")
     if output is not None:
-        arrays: Any = {k: v for k, v in results.items() if isinstance(v, np.ndarray)}
-        np.savez(output, **arrays)
+        _write(output, results)
 
 
 @onnx.command()
@@ -126,7 +128,8 @@ def bench(
 
 @onnx.command()
 @click.argument("source", type=click.Path(exists=True, path_type=Path))
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), required=True)
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), required=True,
+              callback=writable)  # fmt: skip
 @json_option()
 def export(source: Path, output: Path, as_json: bool) -> None:
     """Write SOURCE as the ONNX model -o: a .luminal file, as `luminal.torch.export` and programs
@@ -189,21 +192,37 @@ def _numbers(sizes: tuple[str, ...]) -> dict[str, int]:
 
 def _read(file: str) -> np.ndarray:
     try:
-        return np.asarray(np.load(file))
+        with open(file, "rb") as stream:
+            return np.lib.format.read_array(stream)
     except (OSError, ValueError) as error:
         raise InputError(f"{file}: {error}") from None
 
 
+def _write(output: Path, results: dict[str, Any]) -> None:
+    """An .npz file; what a sequence holds goes by name and place, what is absent is not there."""
+    lists = {name: value for name, value in results.items() if isinstance(value, list)}
+    arrays = {f"{name}.{n}": each for name, value in lists.items() for n, each in enumerate(value)}
+    arrays |= {name: value for name, value in results.items() if isinstance(value, np.ndarray)}
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w") as file:  # numpy.savez cannot have every name
+        for name, array in arrays.items():
+            with file.open(f"{name}.npy", "w", force_zip64=True) as stream:
+                text = array.dtype.kind == "O"  # objects would need pickle
+                np.lib.format.write_array(stream, array.astype(str) if text else array)
+    write_over(output, whole.getvalue())
+
+
 def _random(model: Model, sizes: dict[str, int], given: dict[str, Any]) -> dict[str, np.ndarray]:
     """Values for the inputs that are not given; a size that is not named is 1."""
-    known = {s for port in model.inputs.values() for s in port.shape or () if isinstance(s, str)}
+    drawn = {name: port for name, port in model.inputs.items() if name not in given}
+    known = {s for port in drawn.values() for s in port.shape or () if isinstance(s, str)}
     if unknown := sizes.keys() - known:
         raise InputError(
-            f"no size {sorted(unknown)[0]!r}; the sizes are {', '.join(sorted(known))}"
+            f"no size {sorted(unknown)[0]!r} of what is drawn; the sizes are "
+            f"{', '.join(sorted(known)) or 'none'}"
         )
     rng = np.random.default_rng(0)
-    return {name: _drawn(port, sizes, rng) for name, port in model.inputs.items()
-            if name not in given}  # fmt: skip
+    return {name: _drawn(port, sizes, rng) for name, port in drawn.items()}
 
 
 def _drawn(port: Port, sizes: dict[str, int], rng: np.random.Generator) -> np.ndarray:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .answers import echo_json, json_option
+from .answers import echo_json, json_option, writable
 from .faults import clear_errors
 
 
@@ -44,7 +44,7 @@ POINT, BOX = Numbers("x,y"), Numbers("left,top,right,bottom")
 @click.option("--box", "boxes", type=BOX, multiple=True,
               help="Around an object; may be given several times.")  # fmt: skip
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), default=None,
-              help="Draw what was found into this picture.")  # fmt: skip
+              callback=writable, help="Draw what was found into this picture.")  # fmt: skip
 @click.option("--device", default="auto", show_default=True)
 @click.option("--threads", type=click.IntRange(1), default=None, help="Default: all cores.")
 @json_option("One JSON list: score of each object, and how much of the picture it covers.")

@@ -39,6 +39,10 @@ def transcribe(
     quant: str | None, threads: int | None, device: str, **options: Any,
 ) -> None:  # fmt: skip
     """Print what is said in each FILE: wav, flac, mp3, ogg."""
+    if as_json and form not in ("text", "json"):
+        raise click.UsageError(f"--json or --format {form}, not both")
+    if options["words"] and form in ("srt", "vtt"):
+        raise click.UsageError("--words is for text and json")
     with clear_errors():
         from ..models.speech import read_audio, speech_model
 

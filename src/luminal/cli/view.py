@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import InputError
-from .answers import echo_json, json_option
+from .answers import echo_json, json_option, writable
 from .faults import clear_errors
 from .llm import MODEL_OPTIONS, with_options
 from .tune import DATABASE_OPTION, MODEL_HELP, Subject
@@ -86,8 +86,8 @@ def _serve(make: Callable[[], str], port: int, as_json: bool) -> None:
 @click.argument("model", required=False)
 @json_option("As one JSON list.")
 @click.option("--trace", type=click.Path(dir_okay=False, path_type=Path), default=None,
-              help="Also write a trace of one run, thread by thread, that Perfetto and "
-              "chrome://tracing open.")  # fmt: skip
+              callback=writable, help="Also write a trace of one run, thread by thread, that "
+              "Perfetto and chrome://tracing open.")  # fmt: skip
 @TOKENS
 @SIZES
 @THREADS
@@ -127,6 +127,8 @@ def _ran(
         given = [name for name, value in loading.items() if value is not None]
         if given:
             raise InputError(f"--{given[0]} is for language models")
+        if database is not None:
+            raise InputError("--database is for what is compiled, not for .luminal files")
         return _rehearsed(Path(model), sizes, threads)
     if sizes:
         raise InputError("--size is for .luminal files; --tokens is the length of a text")

@@ -138,7 +138,8 @@ class Database:
     # ---- upkeep
 
     def clear(self) -> None:
-        """Forget everything. Raises ArtifactError where the file is no tuning database."""
+        """Forget everything. Raises ArtifactError where the file is no tuning database, or cannot
+        be written."""
         if self.path is None or not self.path.exists():
             return
         if _size(self.path) and not _ours(self.path) and not self._own:
@@ -147,6 +148,8 @@ class Database:
             for path in self._set_aside():
                 path.unlink(missing_ok=True)
         self._write([("delete from rows", ())])
+        if self._broken:
+            raise ArtifactError(f"{self.path}: cannot be emptied")
 
     def describe(self) -> str:
         """The file in a few lines, for people."""

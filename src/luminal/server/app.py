@@ -58,7 +58,8 @@ def create_app(
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        yield
+        with contextlib.suppress(asyncio.CancelledError):  # told twice to stop
+            yield
         await asyncio.to_thread(shelf.close)
         server.close()
 

@@ -40,7 +40,8 @@ def fault_of(error: Exception) -> Fault:
     if isinstance(error, Fault):
         return error
     if isinstance(error, ValidationError):
-        first = error.errors(include_url=False, include_input=False)[0]
+        found = error.errors(include_url=False, include_input=False)
+        first = min(found, key=lambda each: each["type"].endswith("_type"))  # not another's form
         where = ".".join(map(str, first["loc"])) or None
         return Fault(400, f"{where or 'body'}: {first['msg']}", "invalid_value", where)
     if isinstance(error, Busy):

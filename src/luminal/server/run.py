@@ -92,6 +92,8 @@ def build(
     given = [_named(each) for each in (model, *others)]
     if is_t5(Path(given[0].place or "")):
         raise InputError(f"{model}: a T5 is served beside a model for chats, which comes first")
+    if options.api_key == "":
+        raise InputError("an API key that is empty keeps nobody out")
     texts = [each for each in given[1:] if is_t5(Path(each.place or ""))]
     given = [each for each in given if each not in texts]
     adapters = [_named(each) for each in options.adapters]

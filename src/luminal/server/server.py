@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
+from ..errors import InputError
 from ..models.llm import Piece, Wishes
 from ..models.llm.grammar import Constraint
 from .asking import Answers, Gone, unless_gone
@@ -208,6 +209,9 @@ class Server:
     async def detokenize(self, request: Request) -> Response:
         given = await self._bodies.read(request, Detokenize)
         served = await self._served(request, self._known(given.model))
+        vocabulary = served.engine.config.vocabulary
+        if max(given.tokens, default=0) >= vocabulary:
+            raise InputError(f"token ids go from 0 to {vocabulary - 1}")
         text = await self._aside(served.tokenizer.decode, given.tokens, True)
         return JSONResponse({"prompt": text})
 
@@ -237,6 +241,13 @@ class Server:
         longest, context = max(map(len, prompts)), served.engine.context
         if longest > context:
             raise _too_long(str(longest), context)
+
+    def _check_count(self, served: Served, count: int) -> None:
+        """What never fits need not be tried again."""
+        queue, most = served.engine.queue, served.engine.program.batch
+        if queue is not None and count > queue + most:
+            raise Fault(400, f"{count} replies at once: this server makes or holds {queue + most}",
+                        "invalid_value", "n")  # fmt: skip
 
     # ---- replies
 
@@ -289,6 +300,7 @@ class Server:
     ) -> Response:  # fmt: skip
         """Whole or in a stream; of each prompt n choices. named: events have names."""
         self._check_prompts(served, prompts)
+        self._check_count(served, given.n * len(prompts))
         make = await self._wishes(served, given, echo)
         adapter = request.state.adapter
         asked = [(ids, replace(make(choice), adapter=adapter))

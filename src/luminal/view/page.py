@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from ..container import write_over
 from ..errors import InputError, Unsupported
 from ..graph.graph import Graph
 from ..graph.passes import Program, program_of
@@ -69,7 +70,7 @@ def write_page(
     'graph.html'
     """
     path = Path(path)
-    path.write_text(page(shown, listings), encoding="utf-8")
+    write_over(path, page(shown, listings).encode())
     return path
 
 

@@ -15,6 +15,7 @@ import onnx
 from ...errors import InputError, ShapeError, Unsupported
 from ...graph.graph import Graph
 from ...graph.index import Index
+from ...options import checked_threads
 from . import kinds, reading
 from .context import Context, has_function
 from .operators import Body, Operator, Reader
@@ -171,6 +172,7 @@ def load(
     >>> model.run({"x": np.float32([1, 2])})
     [array([2., 4.], dtype=float32)]
     """
+    threads = checked_threads(threads)
     options |= {"threads": threads, "precision": precision, "flush_denormals": flush_denormals}
     return Model(source, options, dynamic)
 

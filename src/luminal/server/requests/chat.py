@@ -187,6 +187,12 @@ class Chat(Conversation, Generation):
     response_format: PlainFormat | SchemaFormat | None = None
     parallel_tool_calls: bool = True
 
+    @model_validator(mode="after")
+    def _tells_logarithms(self) -> Chat:
+        if self.top_logprobs and not self.logprobs:
+            raise ValueError("top_logprobs go with logprobs=true")
+        return self
+
     @property
     def prescribed(self) -> bool:
         """Whether the reply must have a form, from its first token on: it has no thoughts then."""
