@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -263,15 +264,24 @@ def test_an_api_key(start: Start) -> None:
 # ---- too much, too early, too late
 
 
-def test_a_full_queue_is_429_with_retry_after(start: Start) -> None:
-    with start(queue=2) as running:
+def test_a_full_queue_is_429_with_retry_after(start: Start, let_run: Event) -> None:
+    """While others wait; what would never fit is another fault."""
+    with start(queue=2) as running, ThreadPoolExecutor(1) as beside:
         client = running.client()
+
+        def ask(n: int) -> int:
+            given: dict[str, Any] = {"prompt": "a", "n": n, "max_tokens": 2, **GREEDY}
+            return len(client.completions.create(**given).choices)
+
+        with pytest.raises(openai.BadRequestError, match="19 replies"):
+            ask(19)
+        full = beside.submit(ask, 18)
+        until(lambda: running.asked() == 18)
         with pytest.raises(openai.RateLimitError) as raised:
-            client.completions.create(prompt="a", n=19, max_tokens=2, **GREEDY)
+            ask(1)
         assert raised.value.code == "queue_full" and raised.value.response.headers["retry-after"]
-        assert (
-            len(client.completions.create(prompt="a", n=18, max_tokens=2, **GREEDY).choices) == 18
-        )
+        let_run.set()
+        assert full.result() == 18
 
 
 @pytest.mark.parametrize("stream", [False, True])
