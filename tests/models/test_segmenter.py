@@ -35,6 +35,7 @@ def made(tmp_path_factory):
     def get(kind):
         if kind not in known:
             folder = tmp_path_factory.mktemp(kind)
+            torch.manual_seed(0)  # of what `saved` draws no weights for: embeddings of places
             model = saved({"sam": sam, "sam2": sam2}[kind](), folder, **PROCESSORS[kind])
             known[kind] = folder, model, Segmenter(folder, device="reference")
         return known[kind]
