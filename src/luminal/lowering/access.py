@@ -309,6 +309,8 @@ class Access:
         """The conditions under which a store happens; None: never."""
         masks = [self.tail(axis, place) for axis in sorted(place.ends.keys() & {*value.points})]
         shape = self.memories[store.buffer].shape
+        if any(n == 0 for n in shape):
+            return None
         slotted = (at for at in zip(store.index, index, shape) if at[0].names() & data.keys())
         conditions = [c for _, here, extent in slotted for c in (here, extent - 1 - here)]
         tested = self.indexing.open_conditions(conditions, place)
