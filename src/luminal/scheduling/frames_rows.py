@@ -121,10 +121,13 @@ def _page_units(
     draft: Draft, free: list[str], near: list[str], across: list[str], work: int
 ) -> Room:
     """Units in which all that lies on some pages is read before the next pages are."""
-    if across:
-        return Room().add(parallel(across[0], min(TURNED_BLOCK, draft.size[across[0]])))
     rest, room = [a for a in free if a not in near], Room()
     each = work * prod(draft.size[a] for a in near)
+    if across:
+        turned = parallel(across[0], min(TURNED_BLOCK, draft.size[across[0]]))
+        alone = Room().add(turned)
+        enough = not rest or draft.units(alone.within, across[:1]) >= UNITS * draft.target.threads
+        return alone if enough else _row_units(draft, rest, each).add(turned)
     if TURNED_ROWS * each > UNIT_POINTS:
         block = max(1, UNIT_POINTS * draft.size[near[0]] // (TURNED_ROWS * each))
         room = room.add(parallel(near[0], block))
