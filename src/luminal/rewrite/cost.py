@@ -298,7 +298,8 @@ class _Estimate:
         made = {self.node[x].op for x in factors if x in self.node} - {"load", "read"}
         total, matrices = self.classes.dtype[c], self._matrices(c)
         parts = any(n.op == "sum" and self.level[x] > self.level[c] for x, n in self.piece.body)
-        whole = made <= {"cast"} and not parts and self.share[c] == 1.0
+        joined = self.share[c] < 1.0 and not self.streams
+        whole = made <= {"cast"} and not parts and not joined
         return self.model.speed(first, second, total, matrices, not made, whole)
 
     def _matrices(self, c: int) -> bool:
