@@ -92,6 +92,16 @@ class Homes:
         return any(n.loop.axis == axis and n.loop.constant and not n.lanes
                    for path in below for n in path)  # fmt: skip
 
+    def multiplied(self, name: str, axis: str) -> int:
+        """Steps of an axis that a product of matrices sums at once, of a tile in memory: it reads
+        all of them, however many there are; 0 where none does."""
+        home = self.by_name.get(name)
+        if home is None or home.storage is None:
+            return 0
+        below = (self.tree.paths[v.name][home.depth :] for v in self.tree.readers(name))
+        return max((n.reach for path in below for n in path
+                    if n.loop.axis == axis and n.loop.kind == "collapse"), default=0)  # fmt: skip
+
     def _lent(self, value: Value) -> Store:
         """The store of the output buffer's own value."""
         buffer = self.schedule.homes[value.name]

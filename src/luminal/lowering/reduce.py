@@ -154,7 +154,22 @@ class Accumulators:
     def _opened(self, cell: Place, apart: bool, once: bool) -> Val:
         if apart:
             return self._spread(self.identity, cell)
-        return self._start(cell) if once else self._rescaled(self._total(cell), cell)
+        if once:
+            return self._start(cell)
+        if self.reduction.rescale is None or not self._of_rows(cell):
+            return self._rescaled(self._total(cell), cell)
+        for row in self._of_rows(cell):  # registers of matrices only add products
+            self._write(row, self._rescaled(self._total(row), row))
+        return self._total(cell)
+
+    def _of_rows(self, cell: Place) -> list[Place]:
+        """The rows of a matrix that is held as one, each a vector."""
+        lanes = [lane for lane in cell.lanes if lane[0] not in cell.collapsed]
+        if len(lanes) < 2 or not self.values.build.shuffles:
+            return []
+        (axis, size), _ = lanes
+        plain = cell.plain(frozenset((axis, *self.value.over)))
+        return [plain.moved(axis, n) for n in range(size)]
 
     def _close(self, cells: list[Place], split: bool, apart: bool, once: bool) -> None:
         groups: dict[Key, list[Place]] = {}  # places of one element, apart in partial sums only

@@ -216,8 +216,11 @@ class Values:
             sides = [old.lanes[:1], old.lanes[1:]]
             turned = instruction.first is instruction.second and sides[1][0] in pair[0].lanes
             pair = pair[::-1] if turned else pair
+        tiles = [e.value for e in factors if isinstance(e, Read)] if instruction.registers else []
+        whole = {axis for axis in place.collapsed if len(tiles) == 2
+                 and all(self.homes.multiplied(name, axis) for name in tiles)}  # fmt: skip
         for side, (value, lanes) in enumerate(zip(pair, sides)):
-            for axis in sorted(place.ends.keys() & place.collapsed):
+            for axis in sorted(place.ends.keys() & place.collapsed - whole):
                 zero = literal(0, value.dtype or f32)
                 mask = self.access.tail(axis, place)
                 value = self.indexing.apply("select", [mask, value, zero], zero.dtype or f32,

@@ -80,7 +80,13 @@ class Walk:
             result = self.indexing.cast(result, value.dtype)
             self.held[register_of(value, "value", place)] = result
         else:
-            self.access.store_tile(value, home, place, self.indexing.cast(result, value.dtype))
+            result = self.indexing.cast(result, value.dtype)
+            summed = (a for a, _ in place.lanes if self.homes.multiplied(value.name, a))
+            ends = [] if place.behind else [a for a in summed if a in place.ends]
+            for mask in (self.access.tail(a, place) for a in ends):
+                args = [mask, result, literal(0, value.dtype)]
+                result = self.indexing.apply("select", args, value.dtype, place.lanes)
+            self.access.store_tile(value, home, place, result)
 
     def _update(self, value: Value, place: Place) -> None:
         key = register_of(value, "sum", place)
@@ -146,7 +152,8 @@ class Walk:
         span = place.span[axis]
         whole = self.space.floor(span, step)
         rest = span - whole * step
-        guard = self.schedule.tails.get(axis) == "guard" and step > 1 and rest != 0
+        tested = ("guard",) if node.outermost else ("guard", "inner")
+        guard = self.schedule.tails.get(axis) in tested and step > 1 and rest != 0
         if guard:
             whole, rest = self.space.floor(span + (step - 1), step), Index.of(0)
         if not whole.is_constant:
@@ -163,7 +170,8 @@ class Walk:
             self.repeat(where, end - begin, partial(full, begin), carried)
         if step > 1 and self.space.bounds(rest)[1] > 0:
             self._rest(axis, step, edge, whole, body, carried)
-            self._behind(node, place, body)
+        if not node.reductions:
+            self._behind(node, place, body, step > 1 and not guard and rest != 0)
 
     def _ranges(
         self, node: Node, place: Place, turns: Index
@@ -196,16 +204,22 @@ class Walk:
         child = place.at(axis, whole * step, rest, guarded=True)
         self.repeat(place, rest.minimum(1), lambda p, turn: body(child), carried)
 
-    def _behind(self, node: Node, place: Place, body: Body) -> None:
-        """Zeros, up to the end of a tile all of which is read: what lies there may be subnormal
-        numbers, and these cost some processors a hundred times as much."""
+    def _behind(self, node: Node, place: Place, body: Body, ragged: bool) -> None:
+        """Zeros, up to the end of a tile all of which is read: of what matrices sum up, and where
+        what lies there may be subnormal numbers, which cost some processors a hundred times as
+        much. ragged: the loop leaves something over."""
         axis, step = node.loop.axis, node.loop.step
-        span = place.span[axis]
-        if node.reductions or span.is_constant or not all(
-            v.dtype.is_float and self.homes.read_whole(v.name, axis) for v in node.leaves()
-        ):
+        span, leaves = place.span[axis], [*node.leaves()]
+        whole = max(self.homes.multiplied(v.name, axis) for v in leaves)
+        ragged = ragged and not span.is_constant
+        if not whole and not (ragged and all(
+            v.dtype.is_float and self.homes.read_whole(v.name, axis) for v in leaves
+        )):
             return
-        most, begun = int(self.space.bounds(span)[1]), self.space.floor(span + (step - 1), step)
+        most = -(-int(self.space.bounds(span)[1]) // (whole or 1)) * (whole or 1)
+        begun = self.space.floor(span + (step - 1), step)
+        if begun * step == most:
+            return
 
         def zeros(at: Place, turn: Index) -> None:
             body(at.at(axis, (begun + turn) * step, step))

@@ -26,6 +26,7 @@ from .frames import tile_frame
 from .frames_joint import in_turn, joint_frame, sum_of_sums
 from .frames_matrices import matrices
 from .frames_rows import row_frame, stream_frame
+from .frames_tiles import stream_tiles
 from .keep import keep_values
 from .operands import add_operands, in_memory
 from .outline import Outline, again, outline, side_by_side
@@ -71,13 +72,15 @@ def drawn(kernel: Kernel, target: Target) -> Draft:
 def drafted(kernel: Kernel, target: Target, decisions: Decisions | None = None) -> Draft:
     """The default schedule as it was drawn up: with the tiles that were chosen for it."""
     found = outline(kernel, target, decisions)
-    if target.rounds and found.streams and matrices(found) is None:
-        half = half_weights(kernel, target.instructions)
-        narrow = outline(half, target, decisions)
-        if matrices(narrow) is None:
-            narrow = outline(half, target, decisions, rows=True)
-        better = narrow.lane == found.lane or narrow.cost <= found.cost
-        found = narrow if matrices(narrow) or better else found
+    narrow = {i.first for i in target.instructions if i.registers}
+    some = target.rounds or any(b.dtype in narrow for b in kernel.buffers)
+    if some and found.streams and not _in_matrices(found):
+        half = half_weights(kernel, target.instructions) if target.rounds else kernel
+        other = outline(half, target, decisions)
+        if not _in_matrices(other):
+            other = outline(half, target, decisions, rows=True)
+        better = target.rounds and (other.lane == found.lane or other.cost <= found.cost)
+        found = other if _in_matrices(other) or better else found
     elif target.rounds and not (found.tile and found.tile.rows):
         whole = outline(whole_weights(kernel), target, decisions)
         pairs = found.tile and found.tile.pair and found.cost <= whole.cost
@@ -106,6 +109,11 @@ def drafted(kernel: Kernel, target: Target, decisions: Decisions | None = None) 
         return drafted(replace(kernel, buffers=tuple(buffers)), target, decisions)
     draft.layouts = {**constants, **draft.layouts}
     return draft
+
+
+def _in_matrices(found: Outline) -> bool:
+    """All products of its stream are of matrices."""
+    return matrices(found) is not None or bool(stream_tiles(found))
 
 
 def turned(found: Outline, tile: Tile) -> bool:

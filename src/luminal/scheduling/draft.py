@@ -91,7 +91,7 @@ class Draft:
             lane = width = None
         pair = self.paired(value) if value.reduction is None else None
         if pair is not None:
-            self._put_paired(value, room, pair)
+            self.put_paired(value, room, pair)
         else:
             decide = self.facts.work(value) > LIGHT * self.found.total
             self.put(value, room, self.solve(value, room, lane, width, decide))
@@ -135,7 +135,7 @@ class Draft:
         fits = (pair for pair in pairs if pair and pair[0].rows == 1 and pair[1] in value.axes)
         return next(fits, None)
 
-    def _put_paired(self, value: Value, room: Room, pair: Pair) -> None:
+    def put_paired(self, value: Value, room: Room, pair: Pair) -> None:
         """Neighbours of the collapsed axis lie together: [.., axis / pair, lane, pair]."""
         tile, (instruction, axis) = self.found.tile, pair
         assert tile is not None
@@ -144,7 +144,7 @@ class Draft:
             self.put(value, room, self.solve(value, room, axis))
             return
         order = (*(a for a in value.axes if a not in (lane, axis)), axis, lane)
-        deep, last = instruction.collapse, len(order) - 1
+        deep, last = instruction.together or instruction.collapse, len(order) - 1
         self.put(value, room, packed(lane, axis, deep, tile.width))
         kept = [(d, 1) for d in range(last - 1)]
         self.facts.packed.add((value.name, axis))

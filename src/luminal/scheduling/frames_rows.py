@@ -16,6 +16,7 @@ from .draft import Draft
 from .facts import Access, round_up
 from .frames import UNITS, parallel
 from .frames_matrices import matrices, matrix_frame
+from .frames_tiles import stream_tiles, tiled_stream
 from .keep import kept_bytes
 from .outline import shared_out, stream_of
 from .paths import Room
@@ -163,6 +164,11 @@ def stream_frame(draft: Draft) -> None:
     if lane:
         vectors = draft.facts.decisions.number("vectors", VECTORS, (2, 8, 1))
         width = min(vectors * draft.facts.lanes, round_up(size[lane], draft.facts.lanes))
+    tiles = stream_tiles(found)
+    if lane and tiles:
+        width = round_up(width, max(tile.size(lane) for tile in tiles.values()))
+        tiled_stream(draft, _stream_units(draft, lane, width), tiles, width)
+        return
     _stream_paths(draft, lane, width, inf)
     most, shared = STREAM, draft.target.shared
     while draft.target.group > 1 and kept_bytes(draft) > shared // 4:  # several units share a core

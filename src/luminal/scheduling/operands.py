@@ -15,6 +15,7 @@ from ..kernel.kernel import Apply, Expression, Kernel, Load, Read, Value, walk
 from . import instructions
 from .facts import Facts, weight
 from .frames_matrices import kept_factors
+from .frames_tiles import stream_tiles
 from .loads import AGAIN
 from .outline import Outline
 from .score import LEAST_MADE, SPREAD
@@ -38,11 +39,12 @@ def add_operands(found: Outline) -> tuple[Kernel, set[str]]:
             values[at : at + 1] = [factor, _reader(values[at], [factor, None][:: 1 - 2 * side])]
             names.add(factor.name)
         return replace(found.kernel, values=tuple(values)), names
+    tiles = stream_tiles(found)
     for v in found.heavy:
         if not v.factors:
             continue
         group = found.group if v in found.group else [v]
-        decided = found.tile if v in found.group else None
+        decided = tiles.get(v.name) or (found.tile if v in found.group else None)
         tile = decided or Solver(found.facts).solve(group, found.lane)
         at = next(i for i, u in enumerate(values) if u.name == v.name)
         args = _arguments(found, v, tile, values[:at])
@@ -113,6 +115,8 @@ def _operand(found: Outline, name: str, arg: Expression, value: Value, tile: Til
 
 
 def _worth(found: Outline, arg: Expression, axes: frozenset[str], value: Value, tile: Tile) -> bool:
+    if tile.matrices and found.streams:
+        return True
     copied = {c.load for c in tile.copies}
     if any(e in copied for e in walk(arg) if isinstance(e, Load)):
         return True

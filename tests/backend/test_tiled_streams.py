@@ -1,0 +1,84 @@
+"""Attention in one pass whose products go through registers of matrices (Intel AMX), in the
+interpreter and, where the processor has them, for real."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "kernel"))
+from default_cases import attention
+from lower_cases import Case, arrays_of, compare, run_native
+from oracles.program import interpret
+from test_fragment_attention import narrow
+
+from luminal import Graph
+from luminal.backend import devices
+from luminal.backend.reference.kernels import evaluate
+from luminal.kernel.kernel import Kernel
+from luminal.lowering.legal import check
+from luminal.lowering.lower import lower
+from luminal.lowering.verify import instructions, verify
+from luminal.scheduling.default import default_schedule
+from luminal.scheduling.prepare import prepare
+
+from .interpreted import Interpreted
+from .test_tiles import AMX, HERE, products
+
+
+def run(kernel: Kernel, sizes: dict[str, int]) -> None:
+    """A product of each kind, and what the kernel means: behind the last key there are zeros."""
+    (part,) = prepare(kernel, AMX)
+    made, schedule = default_schedule(part, AMX)
+    check(made, schedule)
+    program = lower(made, schedule, AMX)
+    verify(program)
+    assert sum(s.op == "tdpbf16ps" for s in instructions(program.body)) >= 2
+    want = arrays_of(Case(kernel, schedule, sizes))
+    given = {n: a.copy() for n, a in want.items()}
+    evaluate(kernel, want, sizes)
+    got = {n: a.copy() for n, a in given.items()}
+    interpret(program, got, sizes, 2, AMX.instructions)
+    found = [got, run_native(program, given, sizes, AMX)] if HERE else [got]
+    for each in found:
+        compare("O", each["O"], want["O"], 1e-2)
+
+
+@pytest.mark.parametrize("q, k, d, causal, groups", [
+    (64, 128, 64, False, 1), (64, 128, 64, True, 1), (37, 70, 32, False, 1), (37, 37, 32, True, 1),
+    (16, 5, 32, False, 1), (130, 131, 96, False, 1), (20, 33, 64, False, 2), (70, 65, 32, True, 2),
+])  # fmt: skip
+def test_all_products_are_of_matrices(q: int, k: int, d: int, causal: bool, groups: int) -> None:
+    run(narrow(attention(2, q, k, d, causal, groups)), {})
+
+
+@pytest.mark.parametrize("s", [1, 31, 64, 65, 96, 130])
+@pytest.mark.parametrize("causal", [False, True])
+def test_sizes_of_run_time(s: int, causal: bool) -> None:
+    run(narrow(attention(2, "s", "s", 32, causal, sizes={"s": (1, 200)})), {"s": s})
+
+
+@pytest.mark.parametrize("q, k, d", [(64, 64, 48), (4, 64, 64)])
+def test_what_they_do_not_fit_is_left_to_vectors(q: int, k: int, d: int) -> None:
+    (part,) = prepare(narrow(attention(2, q, k, d)), AMX)
+    assert not products(lower(*default_schedule(part, AMX), AMX))
+
+
+def test_rows_of_any_length_keep_no_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With bf16 asked for: weights are rounded, too; nothing of queries x keys is in memory."""
+    monkeypatch.setitem(devices._LOADERS, "interpreted", lambda: Interpreted("amx"))
+    graph = Graph()
+    shape: Any = (2, graph.dim("s", 1, 300, hint=256), 64)
+    q, k, v = (graph.tensor(shape, name=name) for name in "qkv")
+    ((q @ k.transpose(1, 2) / 8).softmax(-1) @ v).output()
+    given = np.random.default_rng(0).standard_normal((3, 2, 75, 64), dtype=np.float32)
+    runs = [graph.compile(device="reference"), graph.compile("interpreted", precision="bf16")]
+    want, got = (each(*given) for each in runs)
+    assert np.abs(got - want).max() < 2e-2 * np.abs(want).max()
+    stream = next(k for k in runs[1].kernels if any(v.rescale for v in k.kernel.values))
+    assert "tdpbf16ps" in products(stream.program)
+    assert all(len(b.shape) < 4 and b.shape[-1] == 64 for b in stream.kernel.buffers)
