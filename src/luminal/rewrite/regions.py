@@ -240,16 +240,20 @@ def _buffers(
 
 
 def _features(facts: Facts) -> frozenset[str]:
-    """Axes along which computed values are multiplied with constants and summed up, and axes that
-    become such ones where they are read."""
-    terms, found = facts.terms, set[str]()
+    """Axes along which computed values are multiplied with constants and summed up, what constants
+    bring in beside such axes (the channels of heads), and axes that are read there."""
+    terms, found, brought = facts.terms, set[str](), list[frozenset[str]]()
     for operands in map(facts.operands, facts.contraction):
         if len({facts.fixed[c] for c in operands}) > 1:
             found |= frozenset.intersection(*(terms.axes[c] for c in operands))
+            computed = (terms.axes[c] for c in operands if not facts.fixed[c])
+            fixed = (terms.axes[c] for c in operands if facts.fixed[c])
+            brought.append(frozenset[str]().union(*fixed).difference(*computed))
     reads = [terms.nodes[t].attribute for t in facts.live if terms.nodes[t].op == "read"]
     before = -1
     while before < len(found):
         before = len(found)
+        found.update(*(axes for axes in brought if axes & found))
         for read in reads:
             found.update(a for a, i in read.entries if (i - i.constant).text in found)
     return frozenset(found)
