@@ -63,6 +63,19 @@ ONCE: dict[str, Pair] = {
     "erfcx": (gamma.erfcx, torch.special.erfcx, ([0.0, 1.0, -2.0, 60.0],)),
     "i1": (bessel.i1, torch.special.i1, (PLACES,)),
     "i1e": (bessel.i1e, torch.special.i1e, (PLACES,)),
+    "equal ranks": (
+        ops.margin_ranking_loss, F.margin_ranking_loss, ([1.0, 2.0], [1.0, 2.0], [1.0, -1.0])
+    ),
+    "hinge": (
+        lambda x: ops.hinge_embedding_loss(x, x * 0.0 - 1.0),
+        lambda x: F.hinge_embedding_loss(x, x.detach() * 0.0 - 1.0),
+        ([1.0, 0.0, 2.0],),
+    ),
+    "cosines": (
+        lambda x, y: ops.cosine_embedding_loss(x, y, x.graph.constant([1.0, -1.0, -1.0])),
+        lambda x, y: F.cosine_embedding_loss(x, y, torch.tensor([1.0, -1.0, -1.0])),
+        (ROWS, ROWS[1:] + ROWS[:1]),
+    ),
     "entr": (ops.entr, torch.special.entr, ([0.0, 0.5, 2.0],)),
 }
 
