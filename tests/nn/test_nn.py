@@ -156,14 +156,15 @@ def test_train_and_eval() -> None:
     assert 0.3 < zeros < 0.7
 
 
-def test_batch_norm_updates_its_statistics() -> None:
-    graph, theirs = Graph(), torch.nn.BatchNorm1d(3).train()
-    norm = nn.BatchNorm1d(graph, 3).train()
-    x, array = graph.tensor((8, 3)), normal(8, 3)
-    out = norm(x)
-    expected = theirs(torch.from_numpy(array)).detach()
-    np.testing.assert_allclose(value(out, {x: array}), expected, rtol=1e-5, atol=1e-5)
-    states = {state.node.attribute.name: value(new, {x: array}) for state, new in graph.states}
+@pytest.mark.parametrize("momentum, uses", [(0.1, 1), (0.1, 2), (None, 2)])
+def test_batch_norm_updates_its_statistics(momentum: float | None, uses: int) -> None:
+    graph, theirs = Graph(), torch.nn.BatchNorm1d(3, momentum=momentum).train()
+    norm = nn.BatchNorm1d(graph, 3, momentum=momentum).train()
+    fed = {graph.tensor((8, 3)): normal(8, 3, seed=n) for n in range(uses)}
+    for x, array in fed.items():
+        expected = theirs(torch.from_numpy(array)).detach()
+        np.testing.assert_allclose(value(norm(x), fed), expected, rtol=1e-5, atol=1e-5)
+    states = {state.node.attribute.name: value(new, fed) for state, new in graph.states}
     np.testing.assert_allclose(states["running_mean"], theirs.running_mean, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(states["running_var"], theirs.running_var, rtol=1e-5, atol=1e-6)
 
