@@ -51,6 +51,7 @@ TWICE: dict[str, Pair] = LOSSES | {
     "ndtri": (gamma.ndtri, torch.special.ndtri, ([0.5, 0.1, 0.9],)),
     "log_ndtr": (gamma.log_ndtr, torch.special.log_ndtr, ([0.0, 1.0, -2.0, 5.0],)),
     "norm": both(lambda x: x.norm(2, 1), ROWS[::2]),
+    **{n: (getattr(ops, n), getattr(F, n), ([-2.0, 1, 1e3],)) for n in ("elu", "celu", "selu")},
 }
 ONCE: dict[str, Pair] = {
     "norm": both(lambda x: x.norm(2, 1), ROWS),
