@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from luminal import nn, ops
+from luminal import nn, ops, train
 from luminal.backend.reference import evaluate
 from luminal.errors import InputError, WeightsError
 from luminal.graph import Graph, Tensor
@@ -294,6 +294,13 @@ def test_state_of_torch_in_bfloat16() -> None:
         layer.load_state_dict(state)
         got = layer.state_dict()["weight"].astype(np.float32)
         assert np.array_equal(got, theirs.weight.detach().float().numpy())
+
+
+def test_a_row_of_padding_is_not_trained() -> None:
+    graph = Graph()
+    table = nn.Embedding(graph, 4, 2, padding_idx=1)
+    (slope,) = train.backward(table(graph.constant([0, 1, 1, 3])).sum(), [table.weight])
+    np.testing.assert_array_equal(value(slope)[:, 0], [1, 0, 0, 1])
 
 
 def test_embedding_bag_rounds_once() -> None:

@@ -425,8 +425,8 @@ class Methods:
     def elu(self, alpha: builtins.float = ...) -> Tensor:
         """x, or alpha (e^x - 1) below 0."""
     def embedding(self, weight: Tensor, padding_idx: builtins.int | None = ...) -> Tensor:
-        """Rows of weight (rows, ...) at indices of any shape. (padding_idx is for training
-        only.)"""
+        """Rows of weight (rows, ...) at indices of any shape. That of padding_idx has no
+        gradient."""
     def embedding_bag(self, weight: Tensor, offsets: Tensor | None = ..., *, mode: str = ...,
         per_sample_weights: Tensor | None = ..., include_last_offset: builtins.bool = ...,
         padding_idx: builtins.int | None = ...) -> Tensor:
