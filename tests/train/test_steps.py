@@ -143,8 +143,14 @@ def test_what_is_refused() -> None:
         train.Step(loss, [w], train.SGD(), accumulate=0)
     with pytest.raises(InputError, match="w has no value yet"):
         train.Step(loss, [w], train.SGD(), masters=True)
-    with pytest.raises(ShapeError, match="Muon trains matrices"):
-        train.Step((v * v).sum(), [v], train.Muon())
+    m = graph.parameter((3, 3), name="m").set(np.ones((3, 3), np.float32))
+    for _ in range(2):
+        with pytest.raises(ShapeError, match="Muon trains matrices"):
+            train.Step((v * m).sum(), [m, v], train.Muon(), accumulate=2)
+    assert not graph.states
+    train.Step((v * m).sum(), [m], train.Muon())
+    with pytest.raises(InputError, match="m is updated already"):
+        train.Step((v * m).sum(), [m], train.Muon())
 
 
 def test_edges_of_optimizers_of_matrices() -> None:
