@@ -155,8 +155,9 @@ def test_what_is_refused(tmp_path: Path) -> None:
             trainer(**numbers)
     with pytest.raises(InputError, match="size is 0"):
         train.Batches(ROWS, size=0)
-    with pytest.raises(InputError, match="0 rows"):
-        train.Batches(np.float32(3), size=1)
+    for empty in (np.float32(3), type("Table", (dict,), {"column_names": ["x"]})()):
+        with pytest.raises(InputError, match="0 rows"):
+            train.Batches(empty, size=1)
 
     def broken():
         yield ROWS[:8], TARGETS[:8]
