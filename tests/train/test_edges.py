@@ -116,3 +116,11 @@ def test_polygamma_far_below_0():
     for n in (1, 2, 3):
         wanted = torch.polygamma(n, torch.tensor(places)).numpy()
         np.testing.assert_allclose(ops.polygamma(n, x).numpy(), wanted, 1e-9)
+
+
+def test_hard_choices_have_the_derivative_of_soft_ones():
+    graph = Graph()
+    x, weight = graph.constant([0.1, 0.7, 0.4]), graph.constant([1.0, 2.0, 4.0])
+    hard, soft = (ops.gumbel_softmax(x, hard=h, seed=1, stream=0) * weight for h in (True, False))
+    found, wanted = (train.backward(y.sum(), [x])[0].numpy() for y in (hard, soft))
+    assert wanted.all() and np.array_equal(found, wanted)

@@ -563,8 +563,8 @@ class Methods:
     def gumbel_softmax(self, tau: builtins.float = ..., hard: builtins.bool = ..., eps:
         builtins.float = ..., dim: builtins.int = ..., *, seed: luminal.ops.random.Seed = ...,
         stream: builtins.int | None = ..., axis: builtins.int = ...) -> Tensor:
-        """softmax((x + Gumbel noise) / tau); with hard, 1 at its maximum, else 0. (eps is
-        unused.)"""
+        """softmax((x + Gumbel noise) / tau); with hard, 1 at its maximum, else 0, and the
+        derivative is still that of the softmax. (eps is unused.)"""
     def half(self) -> Tensor:
         ...
     def hardmax(self, dim: builtins.int = ..., *, axis: builtins.int = ...) -> Tensor:
