@@ -158,11 +158,14 @@ class Step:
         narrow = {n: self._blocks(p, n, s) for n, s in shapes.items() if self._fits(s, kind)}
         slots = {n: self._slot(p, n, s, kind) for n, s in shapes.items() if n not in narrow}
         read = {n: blocks.read(shapes[n]) for n, blocks in narrow.items()}
-        before = self._master(p) if self._masters and p.dtype is not kind else p
-        new, remembered = optimizer.update(before.cast(kind), g.cast(kind), slots | read, at)
+        before, master = p.cast(kind), None
+        if self._masters and p.dtype is not kind:
+            master = self._master(p)  # until the parameter is set, which is then no rounding of it
+            before = ops.where(ops.eq(p, master.cast(p.dtype)), master, before)
+        new, remembered = optimizer.update(before, g.cast(kind), slots | read, at)
         self.graph.donate(p, self._settled(p, new.cast(p.dtype)))
-        if before is not p:
-            self.graph.donate(before, self._settled(before, new))
+        if master is not None:
+            self.graph.donate(master, self._settled(master, new))
         for name, slot in slots.items():
             self.graph.donate(slot, self._settled(slot, remembered[name]))
         for name, old in narrow.items():
