@@ -64,6 +64,7 @@ ONCE: dict[str, Pair] = {
     "erfcx": (gamma.erfcx, torch.special.erfcx, ([0.0, 1.0, -2.0, 60.0],)),
     "i1": (bessel.i1, torch.special.i1, (PLACES,)),
     "i1e": (bessel.i1e, torch.special.i1e, (PLACES,)),
+    "cholesky": (ops.cholesky, torch.linalg.cholesky, ([[4.0, 2], [2, 5]],)),
     "equal ranks": (
         ops.margin_ranking_loss, F.margin_ranking_loss, ([1.0, 2.0], [1.0, 2.0], [1.0, -1.0])
     ),

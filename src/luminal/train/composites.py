@@ -128,6 +128,7 @@ COMPOSITE: dict[str, Callable[..., tuple[Change, ...]]] = {
     "pow_below_zero": lambda n: (lambda t, y, x: t * (y / x * n),),
     "pow_float": lambda: (_pow, _pow_of),
     "softmax": _softmax,
+    "symmetric": lambda: (lambda t, y, x: (t + t.transpose(-1, -2)) * 0.5,),
     "straight_through": lambda dim: (lambda t, y, x: t,),
     "sinc": lambda: (_sinc,),
     "log_one_and_exp": lambda: (lambda t, y, x: t * ops.sigmoid(x),),
