@@ -209,6 +209,14 @@ def test_initial_values_are_seeded() -> None:
         weights(1)
 
 
+def test_transformers_start_as_those_of_pytorch() -> None:
+    mine = nn.Transformer(Graph(), 32, 2, 1, 1, 64).state_dict()
+    for name, theirs in torch.nn.Transformer(32, 2, 1, 1, 64).state_dict().items():
+        assert np.abs(mine[name]).max() == pytest.approx(float(theirs.abs().max()), 0.15), name
+    attention = nn.MultiheadAttention(Graph(), 256, 2, add_bias_kv=True).state_dict()
+    assert attention["bias_k"].std() == pytest.approx(1 / 16, 0.2)
+
+
 def test_half_precision_parameters() -> None:
     graph = Graph()
     layer = nn.Linear(graph, 4, 3, dtype="bf16")

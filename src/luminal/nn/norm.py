@@ -119,7 +119,11 @@ class _Statistics(Module):
             share = 1 / _renew(self.num_batches_tracked, lambda old: old + 1).cast(mean.dtype)
         for state, seen in ((self.running_mean, mean), (self.running_var, variance)):
             if state is not None:
-                _renew(state, lambda old, seen=seen: old * (1 - share) + seen * share)
+
+                def mixed(old: Tensor, seen: Tensor = seen) -> Tensor:
+                    return old * (1 - share) + seen * share
+
+                _renew(state, mixed)
 
     def adapt_state(self, state: dict[str, Any], prefix: str) -> None:
         """PyTorch always counts batches."""
