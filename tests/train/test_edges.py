@@ -65,6 +65,11 @@ ONCE: dict[str, Pair] = {
     "i1": (bessel.i1, torch.special.i1, (PLACES,)),
     "i1e": (bessel.i1e, torch.special.i1e, (PLACES,)),
     "cholesky": (ops.cholesky, torch.linalg.cholesky, ([[4.0, 2], [2, 5]],)),
+    "windows of zeros": (
+        lambda x: ops.lp_pool1d(x, 2.0, 2),
+        lambda x: F.lp_pool1d(x, 2.0, 2),
+        ([[0.0, 0, 1, -1], [0, 2, 0, 0]],),
+    ),
     "equal ranks": (
         ops.margin_ranking_loss, F.margin_ranking_loss, ([1.0, 2.0], [1.0, 2.0], [1.0, -1.0])
     ),
