@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from luminal import nn, ops
+from luminal import nn, ops, train
 from luminal.backend.reference import evaluate
 from luminal.errors import InputError, WeightsError
 from luminal.graph import Graph, Tensor
@@ -156,14 +156,15 @@ def test_train_and_eval() -> None:
     assert 0.3 < zeros < 0.7
 
 
-def test_batch_norm_updates_its_statistics() -> None:
-    graph, theirs = Graph(), torch.nn.BatchNorm1d(3).train()
-    norm = nn.BatchNorm1d(graph, 3).train()
-    x, array = graph.tensor((8, 3)), normal(8, 3)
-    out = norm(x)
-    expected = theirs(torch.from_numpy(array)).detach()
-    np.testing.assert_allclose(value(out, {x: array}), expected, rtol=1e-5, atol=1e-5)
-    states = {state.node.attribute.name: value(new, {x: array}) for state, new in graph.states}
+@pytest.mark.parametrize("momentum, uses", [(0.1, 1), (0.1, 2), (None, 2)])
+def test_batch_norm_updates_its_statistics(momentum: float | None, uses: int) -> None:
+    graph, theirs = Graph(), torch.nn.BatchNorm1d(3, momentum=momentum).train()
+    norm = nn.BatchNorm1d(graph, 3, momentum=momentum).train()
+    fed = {graph.tensor((8, 3)): normal(8, 3, seed=n) for n in range(uses)}
+    for x, array in fed.items():
+        expected = theirs(torch.from_numpy(array)).detach()
+        np.testing.assert_allclose(value(norm(x), fed), expected, rtol=1e-5, atol=1e-5)
+    states = {state.node.attribute.name: value(new, fed) for state, new in graph.states}
     np.testing.assert_allclose(states["running_mean"], theirs.running_mean, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(states["running_var"], theirs.running_var, rtol=1e-5, atol=1e-6)
 
@@ -206,6 +207,14 @@ def test_initial_values_are_seeded() -> None:
     )
     with nn.uninitialised(), pytest.raises(InputError, match="has no value yet"):
         weights(1)
+
+
+def test_transformers_start_as_those_of_pytorch() -> None:
+    mine = nn.Transformer(Graph(), 32, 2, 1, 1, 64).state_dict()
+    for name, theirs in torch.nn.Transformer(32, 2, 1, 1, 64).state_dict().items():
+        assert np.abs(mine[name]).max() == pytest.approx(float(theirs.abs().max()), 0.15), name
+    attention = nn.MultiheadAttention(Graph(), 256, 2, add_bias_kv=True).state_dict()
+    assert attention["bias_k"].std() == pytest.approx(1 / 16, 0.2)
 
 
 def test_half_precision_parameters() -> None:
@@ -293,6 +302,13 @@ def test_state_of_torch_in_bfloat16() -> None:
         layer.load_state_dict(state)
         got = layer.state_dict()["weight"].astype(np.float32)
         assert np.array_equal(got, theirs.weight.detach().float().numpy())
+
+
+def test_a_row_of_padding_is_not_trained() -> None:
+    graph = Graph()
+    table = nn.Embedding(graph, 4, 2, padding_idx=1)
+    (slope,) = train.backward(table(graph.constant([0, 1, 1, 3])).sum(), [table.weight])
+    np.testing.assert_array_equal(value(slope)[:, 0], [1, 0, 0, 1])
 
 
 def test_embedding_bag_rounds_once() -> None:

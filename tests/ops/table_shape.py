@@ -110,6 +110,14 @@ case(
     normal(7, 3),
     integers(2, 5, low=0, high=7),
 )
+for padding in (3, -1):
+    case(
+        f"embedding with padding {padding}",
+        lambda w, i, padding=padding: ops.embedding(i, w, padding),
+        lambda w, i, padding=padding: torch.nn.functional.embedding(i, w, padding),
+        normal(7, 3),
+        np.array([[0, 3, 6], [6, 3, 3]]),
+    )
 case(
     "embedding i32",
     lambda w, i: ops.embedding(i, w),

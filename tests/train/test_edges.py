@@ -51,6 +51,7 @@ TWICE: dict[str, Pair] = LOSSES | {
     "ndtri": (gamma.ndtri, torch.special.ndtri, ([0.5, 0.1, 0.9],)),
     "log_ndtr": (gamma.log_ndtr, torch.special.log_ndtr, ([0.0, 1.0, -2.0, 5.0],)),
     "norm": both(lambda x: x.norm(2, 1), ROWS[::2]),
+    **{n: (getattr(ops, n), getattr(F, n), ([-2.0, 1, 1e3],)) for n in ("elu", "celu", "selu")},
 }
 ONCE: dict[str, Pair] = {
     "norm": both(lambda x: x.norm(2, 1), ROWS),
@@ -63,6 +64,25 @@ ONCE: dict[str, Pair] = {
     "erfcx": (gamma.erfcx, torch.special.erfcx, ([0.0, 1.0, -2.0, 60.0],)),
     "i1": (bessel.i1, torch.special.i1, (PLACES,)),
     "i1e": (bessel.i1e, torch.special.i1e, (PLACES,)),
+    "cholesky": (ops.cholesky, torch.linalg.cholesky, ([[4.0, 2], [2, 5]],)),
+    "windows of zeros": (
+        lambda x: ops.lp_pool1d(x, 2.0, 2),
+        lambda x: F.lp_pool1d(x, 2.0, 2),
+        ([[0.0, 0, 1, -1], [0, 2, 0, 0]],),
+    ),
+    "equal ranks": (
+        ops.margin_ranking_loss, F.margin_ranking_loss, ([1.0, 2.0], [1.0, 2.0], [1.0, -1.0])
+    ),
+    "hinge": (
+        lambda x: ops.hinge_embedding_loss(x, x * 0.0 - 1.0),
+        lambda x: F.hinge_embedding_loss(x, x.detach() * 0.0 - 1.0),
+        ([1.0, 0.0, 2.0],),
+    ),
+    "cosines": (
+        lambda x, y: ops.cosine_embedding_loss(x, y, x.graph.constant([1.0, -1.0, -1.0])),
+        lambda x, y: F.cosine_embedding_loss(x, y, torch.tensor([1.0, -1.0, -1.0])),
+        (ROWS, ROWS[1:] + ROWS[:1]),
+    ),
     "entr": (ops.entr, torch.special.entr, ([0.0, 0.5, 2.0],)),
 }
 
@@ -102,3 +122,11 @@ def test_polygamma_far_below_0():
     for n in (1, 2, 3):
         wanted = torch.polygamma(n, torch.tensor(places)).numpy()
         np.testing.assert_allclose(ops.polygamma(n, x).numpy(), wanted, 1e-9)
+
+
+def test_hard_choices_have_the_derivative_of_soft_ones():
+    graph = Graph()
+    x, weight = graph.constant([0.1, 0.7, 0.4]), graph.constant([1.0, 2.0, 4.0])
+    hard, soft = (ops.gumbel_softmax(x, hard=h, seed=1, stream=0) * weight for h in (True, False))
+    found, wanted = (train.backward(y.sum(), [x])[0].numpy() for y in (hard, soft))
+    assert wanted.all() and np.array_equal(found, wanted)

@@ -290,7 +290,7 @@ def test_gradients_have_the_dtypes_of_their_tensors():
     graph = Graph()
     x, w = graph.tensor((2, 3), "bf16"), graph.tensor((3, 4))
     loss = ops.mse_loss(x.cast("f32") @ w, graph.literal(0.0).expand(2, 4))
-    assert [g.dtype.name for g in train.backward(loss, [x, w])] == ["bf16", "f32"]
+    assert [g.dtype.name for g in train.backward(loss, iter([x, w]))] == ["bf16", "f32"]
 
 
 @pytest.mark.parametrize("kind", ["bool", "added"])

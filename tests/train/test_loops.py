@@ -166,3 +166,10 @@ def test_what_loops_have_no_derivative_for():
     z, _ = ops.scan(lambda c, _: (c * 2, None), x, length=3)
     with pytest.raises(Unsupported, match="vjp"):
         jvp([z], [x], [x])
+
+
+def test_states_do_not_change_in_each_step():
+    cx = luminal.Graph()
+    norm, x = luminal.nn.BatchNorm1d(cx, 3).train(), cx.tensor((5, 4, 3))
+    with pytest.raises(Unsupported, match="running_mean would change in each step"):
+        ops.scan(lambda c, row: (c + norm(row), None), x[0], x)

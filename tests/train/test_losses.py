@@ -104,6 +104,14 @@ def test_no_logits_of_all_tokens_are_made() -> None:
     assert rows and max(rows) == 16
 
 
+def test_parts_of_f16_add_up_beyond_f16() -> None:
+    graph = Graph()
+    x, w = graph.tensor((200, 2), "f16"), graph.constant(np.eye(2, dtype=np.float16))
+    loss = train.linear_cross_entropy(x, w, graph.constant(np.zeros(200, np.int64)), chunks=2)
+    made = evaluate(graph, [loss.node], {x: np.float16([[0.0, 1000.0]] * 200)})
+    assert loss.dtype.name == "f16" and made[loss.node] == 1000.0
+
+
 def test_what_is_refused() -> None:
     x = Graph().tensor((4, 4))
     with pytest.raises(InputError, match="5 parts"):

@@ -126,6 +126,11 @@ def test_schedules(name: str) -> None:
     close(Problem("f64").here(train.SGD(mine)), Problem("f64").there(torch_sgd, theirs), 1e-9)
 
 
+def test_a_schedule_may_be_a_number() -> None:
+    numbers = [Problem("f64").here(train.SGD(lr)) for lr in (0.1, lambda step: 0.1)]
+    close(*numbers, 0.0)
+
+
 @pytest.mark.parametrize("name", CLIPS)
 def test_clipping(name: str) -> None:
     mine, theirs = CLIPS[name]
@@ -231,6 +236,8 @@ def test_other_numbers_that_make_no_sense() -> None:
     for made, message in [
         (lambda: train.SGD(nesterov=True), "nesterov needs a momentum"),
         (lambda: train.clip_norm(-1.0), "clip_norm is -1.0"),
+        (lambda: train.clip_norm(math.inf), "clip_norm is inf: .* less than inf"),
+        (lambda: train.Step((w * w).sum(), [w], lambda p: None), "None is no optimizer"),
         (lambda: train.clip_value(math.nan), "clip_value is nan"),
         (lambda: train.cosine(-1.0, 10), "number is -1.0"),
         (lambda: train.constant(-1.0), "rate is -1.0"),

@@ -135,6 +135,17 @@ def test_f16_learns_what_f32_learns_with_a_scale_and_masters() -> None:
     np.testing.assert_allclose(rt[w], 1 - 20e-4, rtol=1e-3)
 
 
+def test_a_parameter_that_is_set_takes_its_master_along() -> None:
+    graph = Graph()
+    w = graph.parameter((2,), "f16", name="w").set(np.ones(2, np.float16))
+    step = train.Step(w.sum(), [w], train.SGD(2.0**-12), masters=True)
+    rt = graph.compile(device="reference")
+    rt[w] = np.full(2, 4.0, np.float16)
+    for _ in range(3):
+        rt.run()
+    assert rt[w][0] == 4.0 and rt[step.slots["w.master"]].tolist() == [4.0 - 3 * 2.0**-12] * 2
+
+
 def test_what_is_refused() -> None:
     graph = Graph()
     w, v = graph.parameter((3, 3), "f16", name="w"), graph.parameter((3,))
@@ -143,8 +154,14 @@ def test_what_is_refused() -> None:
         train.Step(loss, [w], train.SGD(), accumulate=0)
     with pytest.raises(InputError, match="w has no value yet"):
         train.Step(loss, [w], train.SGD(), masters=True)
-    with pytest.raises(ShapeError, match="Muon trains matrices"):
-        train.Step((v * v).sum(), [v], train.Muon())
+    m = graph.parameter((3, 3), name="m").set(np.ones((3, 3), np.float32))
+    for _ in range(2):
+        with pytest.raises(ShapeError, match="Muon trains matrices"):
+            train.Step((v * m).sum(), [m, v], train.Muon(), accumulate=2)
+    assert not graph.states
+    train.Step((v * m).sum(), [m], train.Muon())
+    with pytest.raises(InputError, match="m is updated already"):
+        train.Step((v * m).sum(), [m], train.Muon())
 
 
 def test_edges_of_optimizers_of_matrices() -> None:

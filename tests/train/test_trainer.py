@@ -128,6 +128,15 @@ def test_validation_keeps_the_best_and_stops(tmp_path: Path) -> None:
     assert len(stopped) == 3
 
 
+def test_the_validation_loss_is_a_mean_over_rows() -> None:
+    graph = Graph()
+    x, w = graph.tensor(("rows",)), graph.parameter(()).set(np.float32(1))
+    loss, compiled = (x * w).mean(), {"device": "reference"}
+    t = train.Trainer(loss, [x], [w], train.SGD(), validation_loss=loss, compile_options=compiled)
+    rows = np.float32([1, 2, 6])
+    assert t.validate(train.Batches(rows, size=2, shuffle=False, drop_last=False)) == 3.0
+
+
 def test_what_is_refused(tmp_path: Path) -> None:
     t = trainer(tmp_path, validation_loss=None)
     with pytest.raises(InputError, match="validation_loss"):
@@ -146,8 +155,9 @@ def test_what_is_refused(tmp_path: Path) -> None:
             trainer(**numbers)
     with pytest.raises(InputError, match="size is 0"):
         train.Batches(ROWS, size=0)
-    with pytest.raises(InputError, match="0 rows"):
-        train.Batches(np.float32(3), size=1)
+    for empty in (np.float32(3), type("Table", (dict,), {"column_names": ["x"]})()):
+        with pytest.raises(InputError, match="0 rows"):
+            train.Batches(empty, size=1)
 
     def broken():
         yield ROWS[:8], TARGETS[:8]

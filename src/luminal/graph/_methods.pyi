@@ -425,8 +425,8 @@ class Methods:
     def elu(self, alpha: builtins.float = ...) -> Tensor:
         """x, or alpha (e^x - 1) below 0."""
     def embedding(self, weight: Tensor, padding_idx: builtins.int | None = ...) -> Tensor:
-        """Rows of weight (rows, ...) at indices of any shape. (padding_idx is for training
-        only.)"""
+        """Rows of weight (rows, ...) at indices of any shape. That of padding_idx has no
+        gradient."""
     def embedding_bag(self, weight: Tensor, offsets: Tensor | None = ..., *, mode: str = ...,
         per_sample_weights: Tensor | None = ..., include_last_offset: builtins.bool = ...,
         padding_idx: builtins.int | None = ...) -> Tensor:
@@ -563,8 +563,8 @@ class Methods:
     def gumbel_softmax(self, tau: builtins.float = ..., hard: builtins.bool = ..., eps:
         builtins.float = ..., dim: builtins.int = ..., *, seed: luminal.ops.random.Seed = ...,
         stream: builtins.int | None = ..., axis: builtins.int = ...) -> Tensor:
-        """softmax((x + Gumbel noise) / tau); with hard, 1 at its maximum, else 0. (eps is
-        unused.)"""
+        """softmax((x + Gumbel noise) / tau); with hard, 1 at its maximum, else 0, and the
+        derivative is still that of the softmax. (eps is unused.)"""
     def half(self) -> Tensor:
         ...
     def hardmax(self, dim: builtins.int = ..., *, axis: builtins.int = ...) -> Tensor:

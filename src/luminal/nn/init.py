@@ -61,11 +61,20 @@ def filled(graph: Graph, shape: Sequence[int], value: float, dtype: Any = "f32")
 
 def uniform(graph: Graph, shape: Sequence[int], bound: float, dtype: Any = "f32") -> Tensor:
     """A parameter uniform in -bound .. bound."""
+    return _parameter(graph, shape, dtype, lambda shape: _uniform(graph, shape, bound))
 
-    def draw(shape: tuple[int, ...]) -> np.ndarray:
-        return (_generator(graph).random(shape, np.float32) * 2 - 1) * np.float32(bound)
 
-    return _parameter(graph, shape, dtype, draw)
+def _uniform(graph: Graph, shape: tuple[int, ...], bound: float) -> np.ndarray:
+    return (_generator(graph).random(shape, np.float32) * 2 - 1) * np.float32(bound)
+
+
+def redraw(matrix: Tensor) -> None:
+    """Values anew where there are some: uniform in +- sqrt(6 / (fan in + fan out)) (Glorot)."""
+    graph, shape = matrix.graph, tuple(map(int, matrix.shape))
+    if matrix.node in graph.values:
+        bound = math.sqrt(6 / (sum(shape[:2]) * math.prod(shape[2:])))
+        drawn = _uniform(graph, shape, bound)
+        matrix.set(drawn.astype(matrix.dtype.numpy, copy=False))
 
 
 def normal(graph: Graph, shape: Sequence[int], std: float, dtype: Any = "f32") -> Tensor:

@@ -56,7 +56,8 @@ class Bilinear(Module):
 
 
 class Embedding(Module):
-    """Rows of a table at integer indices: (...) to (..., embedding_dim).
+    """Rows of a table at integer indices: (...) to (..., embedding_dim). That of padding_idx starts
+    as 0 and is not trained.
 
     >>> nn.Embedding(cx, 100, 8)(cx.tensor(("s",), "i64")).shape
     (s, 8)
@@ -68,11 +69,12 @@ class Embedding(Module):
     ) -> None:  # fmt: skip
         super().__init__()
         self.weight = init.normal(graph, (num_embeddings, embedding_dim), 1.0, dtype)
+        self.padding_idx = padding_idx
         if padding_idx is not None and self.weight.node in graph.values:
             graph.values[self.weight.node][padding_idx] = 0
 
     def forward(self, index: Tensor) -> Tensor:
-        return ops.embedding(index, self.weight)
+        return ops.embedding(index, self.weight, self.padding_idx)
 
 
 class EmbeddingBag(Module):

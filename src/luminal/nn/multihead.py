@@ -50,7 +50,9 @@ class MultiheadAttention(Module):
                 setattr(self, f"{letter}_proj_weight", weight)
         self.in_proj_bias = init.filled(graph, (3 * embed_dim,), 0, dtype) if bias else None
         self.out_proj = Linear(graph, embed_dim, embed_dim, bias, dtype)
-        deviation = math.sqrt(2 / embed_dim)
+        if self.out_proj.bias is not None and self.out_proj.bias.node in graph.values:
+            graph.values[self.out_proj.bias.node][:] = 0
+        deviation = math.sqrt(1 / embed_dim)
         for name in ("bias_k", "bias_v"):
             extra = init.normal(graph, (1, 1, embed_dim), deviation, dtype) if add_bias_kv else None
             setattr(self, name, extra)

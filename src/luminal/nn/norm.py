@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import ops
@@ -77,6 +77,18 @@ class GroupNorm(Module):
         return ops.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
 
 
+def _renew(state: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
+    """The state after the run; a module that is used again goes on from what it has become."""
+    states = state.graph.states
+    place = {known: n for n, (known, _) in enumerate(states)}.get(state)
+    new = change(state if place is None else states[place][1]).cast(state.dtype)
+    if place is None:
+        state.graph.donate(state, new)
+    else:
+        states[place] = state, new
+    return new
+
+
 class _Statistics(Module):
     """Channels (dimension 1) normalised, with running means and variances if they are tracked. In
     training these become donated states of the graph; without momentum they are averages over all
@@ -104,13 +116,14 @@ class _Statistics(Module):
         """The running statistics after a run that saw these."""
         share: Any = self.momentum
         if self.num_batches_tracked is not None:
-            number = self.num_batches_tracked + 1
-            mean.graph.donate(self.num_batches_tracked, number)
-            share = 1 / number.cast(mean.dtype)
+            share = 1 / _renew(self.num_batches_tracked, lambda old: old + 1).cast(mean.dtype)
         for state, seen in ((self.running_mean, mean), (self.running_var, variance)):
             if state is not None:
-                new = state * (1 - share) + seen * share
-                state.graph.donate(state, new.cast(state.dtype))
+
+                def mixed(old: Tensor, seen: Tensor = seen) -> Tensor:
+                    return old * (1 - share) + seen * share
+
+                _renew(state, mixed)
 
     def adapt_state(self, state: dict[str, Any], prefix: str) -> None:
         """PyTorch always counts batches."""

@@ -13,6 +13,7 @@ from typing import Any
 from .. import ops
 from ..graph.graph import Graph
 from ..graph.tensor import Tensor
+from . import init
 from .activation import activation_of
 from .containers import ModuleList
 from .dropout import Dropout
@@ -201,6 +202,9 @@ class Transformer(Module):
         self.decoder = custom_decoder or TransformerDecoder(
             TransformerDecoderLayer(*options), num_decoder_layers, norm()
         )
+        for parameter in self.parameters():
+            if parameter.ndim > 1:
+                init.redraw(parameter)
 
     def forward(
         self, src: Tensor, tgt: Tensor, src_mask: Mask = None, tgt_mask: Mask = None,

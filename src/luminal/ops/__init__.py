@@ -68,7 +68,7 @@ from .normalisation import (
     batch_norm, group_norm, instance_norm, layer_norm, local_response_norm, rms_norm,
 )  # fmt: skip
 from .indexing import (
-    embedding, gather, index, index_add, index_copy, index_fill, index_put,
+    gather, index, index_add, index_copy, index_fill, index_put,
     index_select, one_hot, scatter, scatter_add, scatter_reduce,
     select_scatter, take, take_along_dim,
 )  # fmt: skip
@@ -96,7 +96,7 @@ from .margins import (
     soft_margin_loss, triplet_margin_loss, triplet_margin_with_distance_loss,
 )  # fmt: skip
 from .ctc import ctc_loss
-from .bags import embedding_bag
+from .bags import embedding, embedding_bag
 from .sampling import affine_grid, grid_sample
 from .movement import (
     broadcast_to, diagonal, expand, flatten, flip, movedim, narrow, permute, repeat_interleave,

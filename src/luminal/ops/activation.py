@@ -6,7 +6,7 @@ import math
 
 from ..graph.tensor import Tensor
 from .base import Value, composite, dim_of, extent, floating
-from .elementwise import abs, add, div, limited, maximum, mul, neg, reciprocal, sub
+from .elementwise import abs, add, clamp, div, limited, maximum, mul, neg, reciprocal, sub
 from .erf import erf
 from .logic import gt, le, logical_and, lt, masked_fill, where
 from .math import LOG2_E, expm1, log_one_and_exp, tanh
@@ -77,7 +77,7 @@ def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
     >>> ops.elu(cx.constant([-1.0, 2.0])).numpy().round(3)
     array([-0.632,  2.   ], dtype=float32)
     """
-    return where(gt(x, 0.0), x, mul(expm1(x), alpha))
+    return where(gt(x, 0.0), x, mul(expm1(clamp(x, max=0.0)), alpha))
 
 
 @floating
@@ -87,7 +87,7 @@ def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
     >>> ops.celu(cx.constant([-1.0, 2.0]), alpha=2.0).numpy().round(3)
     array([-0.787,  2.   ], dtype=float32)
     """
-    return where(gt(x, 0.0), x, mul(expm1(div(x, alpha)), alpha))
+    return where(gt(x, 0.0), x, mul(expm1(div(clamp(x, max=0.0), alpha)), alpha))
 
 
 @floating

@@ -1,4 +1,4 @@
-"""Rows of a table, added up in bags."""
+"""Rows of a table, as they are or added up in bags."""
 
 from __future__ import annotations
 
@@ -6,11 +6,41 @@ from ..errors import ShapeError
 from ..graph.dtype import f32, i64
 from ..graph.index import Index
 from ..graph.tensor import Tensor
-from .base import count, extent, full_like, literal, positions
-from .elementwise import clamp, div, mul, sub
-from .indexing import embedding, scatter_add, scatter_reduce
+from .base import composite, count, extent, full_like, literal, positions, size_value
+from .elementwise import add, clamp, div, mul, sub
+from .indexing import _as_i64, _select, scatter_add, scatter_reduce
 from .logic import eq, ge, ne, where
 from .reduction import reduce
+
+
+def embedding(index: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
+    """Rows of weight (rows, ...) at indices of any shape. That of padding_idx has no gradient.
+
+    >>> table = cx.constant([[0.0, 0.5], [1.0, 1.5]])
+    >>> ops.embedding(cx.constant([1, 0, 1]), table).numpy()
+    array([[1. , 1.5],
+           [0. , 0.5],
+           [1. , 1.5]], dtype=float32)
+    """
+    flat = _as_i64(index).flatten()
+    if padding_idx is None:
+        rows = _select(weight, 0, flat)
+    else:
+        rows = _padded_embedding(weight, flat, padding_idx)
+    return rows.reshape((*index.shape, *weight.shape[1:]))
+
+
+@composite
+def _padded_embedding(weight: Tensor, index: Tensor, padding: int) -> Tensor:
+    return _select(weight, 0, index)
+
+
+def spared_embedding(weight: Tensor, index: Tensor, padding: int) -> Tensor:
+    """The rows, of which that of padding passes no derivative."""
+    rows = _select(weight, 0, index)
+    held = rows.graph.apply("cast", [rows], rows.dtype)
+    row = add(size_value(weight.graph, extent(weight, 0), i64), padding) if padding < 0 else padding
+    return where(eq(index, row).reshape((-1, *(1,) * (rows.ndim - 1))), held, rows)
 
 
 def embedding_bag(

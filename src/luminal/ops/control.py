@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
-from ..errors import InputError, ShapeError
+from ..errors import InputError, ShapeError, Unsupported
 from ..graph.dtype import boolean
 from ..graph.graph import Graph
 from ..graph.index import Index
 from ..graph.infer import text
 from ..graph.loops import parts_of, substituted
 from ..graph.node import Loop, Node
+from ..graph.order import reachable
 from ..graph.tensor import Tensor
 from .base import Size, graph_of, literal, number_dtype
 from .logic import where
@@ -31,7 +33,8 @@ def scan(
     length: the number of steps, where xs do not tell: an int, or a run-time size. reverse: the last
     x comes first, and ys stand in the order of xs. f is called once, and recorded: one body serves
     any number of steps, and what it draws at random is drawn once for all of them: let xs bring
-    what differs. Raises ShapeError, DTypeError, InputError.
+    what differs. Raises ShapeError, DTypeError, InputError, and Unsupported for a state that would
+    change in each step (a batch norm in training).
 
     >>> a, b = cx.constant(0.0), cx.constant([1.0, 2.0, 3.0])
     >>> total, sums = ops.scan(lambda s, x: (s + x, s + x), a, b)
@@ -99,6 +102,15 @@ def cond(
 # ---- recording
 
 
+def _check_states(graph: Graph, variables: set[Node]) -> None:
+    """A state changes once in a run."""
+    first = min((node.number for node in variables), default=math.inf)
+    for state, new in graph.states:
+        if new.node.number > first and not variables.isdisjoint(reachable([new.node])):
+            name = state.node.attribute.name
+            raise Unsupported(f"{name} would change in each step of a loop: carry it instead")
+
+
 def _recorded(
     graph: Graph, loop: Loop, initial: Sequence[Tensor], stacks: Sequence[Tensor],
     carried: Sequence[Tensor], slices: Sequence[Tensor], new: Sequence[Tensor],
@@ -109,6 +121,7 @@ def _recorded(
     if any(t.graph is not graph for t in every):
         raise InputError("a loop and all that it uses belong to one graph")
     made = parts_of(loop, tuple(t.node for t in every))
+    _check_states(graph, set(made.variables))
     kept = {v: i for v, n, i in zip(made.carried, made.new, made.initial) if n is v}
     if loop.conditional:
         kept.pop(made.carried[0], None)

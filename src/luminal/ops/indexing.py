@@ -104,19 +104,6 @@ def _along(index: Tensor, x: Tensor, dim: int) -> Tensor:
     return index.reshape((-1, *(1,) * (x.ndim - dim - 1))).expand(shape)
 
 
-def embedding(index: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
-    """Rows of weight (rows, ...) at indices of any shape. (padding_idx is for training only.)
-
-    >>> table = cx.constant([[0.0, 0.5], [1.0, 1.5]])
-    >>> ops.embedding(cx.constant([1, 0, 1]), table).numpy()
-    array([[1. , 1.5],
-           [0. , 0.5],
-           [1. , 1.5]], dtype=float32)
-    """
-    flat = _as_i64(index).flatten()
-    return _select(weight, 0, flat).reshape((*index.shape, *weight.shape[1:]))
-
-
 def take(x: Tensor, index: Tensor) -> Tensor:
     """Elements of the flattened x.
 

@@ -72,14 +72,20 @@ def gumbel_softmax(
     x: Tensor, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1, *,
     seed: Seed = None, stream: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """softmax((x + Gumbel noise) / tau); with hard, 1 at its maximum, else 0. (eps is unused.)
+    """softmax((x + Gumbel noise) / tau); with hard, 1 at its maximum, else 0, and the derivative is
+    still that of the softmax. (eps is unused.)
 
     >>> ops.gumbel_softmax(cx.constant([0.0, 100.0]), hard=True).numpy()
     array([0., 1.], dtype=float32)
     """
     noise = gumbel(x.graph, x.shape, seed=seed, stream=stream).cast(x.dtype)
     soft = softmax((x + noise) / tau, dim)
-    return hardmax(soft, dim) if hard else soft
+    return _straight_through(soft, dim) if hard else soft
+
+
+@composite
+def _straight_through(soft: Tensor, dim: int) -> Tensor:
+    return hardmax(soft, dim)
 
 
 def hardmax(x: Tensor, dim: int = -1) -> Tensor:

@@ -10,11 +10,11 @@ from ..graph.dtype import i64
 from ..graph.tensor import Tensor
 from .activation import logsigmoid
 from .base import extent, floating, positions, tensor_of
-from .elementwise import add, div, maximum, minimum, mul, neg, square, sub
+from .elementwise import add, clamp, div, maximum, minimum, mul, neg, square, sub
 from .indexing import gather
 from .logic import eq, gt, logical_and, logical_not, lt, where
-from .loss import cosine_similarity, pairwise_distance, reduced
-from .math import exp, log, log_one_and_exp
+from .loss import pairwise_distance, reduced
+from .math import exp, log, log_one_and_exp, sqrt
 from .reduction import mean, reduce
 
 
@@ -28,8 +28,9 @@ def cosine_embedding_loss(
     >>> ops.cosine_embedding_loss(a, b, c).numpy()
     array(1., dtype=float32)
     """
-    cos = cosine_similarity(a, b, dim=a.ndim - 1, eps=1e-8)
-    same, other = sub(1.0, cos), maximum(sub(cos, margin), 0.0)
+    squares = [add(reduce("sum", square(x), -1), 1e-12) for x in (a, b)]
+    cos = div(reduce("sum", mul(a, b), -1), sqrt(mul(*squares)))
+    same, other = sub(1.0, cos), clamp(sub(cos, margin), min=0.0)
     return reduced(where(eq(target, 1), same, other), reduction)
 
 
@@ -43,7 +44,7 @@ def margin_ranking_loss(
     >>> ops.margin_ranking_loss(a, b, a).numpy()
     array(2., dtype=float32)
     """
-    return reduced(maximum(add(neg(mul(target, sub(a, b))), margin), 0.0), reduction)
+    return reduced(clamp(add(neg(mul(target, sub(a, b))), margin), min=0.0), reduction)
 
 
 @floating
@@ -55,7 +56,7 @@ def hinge_embedding_loss(
     >>> ops.hinge_embedding_loss(cx.constant([0.5, 0.25]), cx.constant([1.0, -1.0])).numpy()
     array(0.625, dtype=float32)
     """
-    far = maximum(sub(margin, x), 0.0)
+    far = clamp(sub(margin, x), min=0.0)
     return reduced(where(eq(target, 1), x, far), reduction)
 
 
@@ -99,7 +100,7 @@ def _triplet(
 ) -> Tensor:  # fmt: skip
     far = distance(anchor, negative)
     far = minimum(far, distance(positive, negative)) if swap else far
-    return reduced(maximum(add(sub(distance(anchor, positive), far), margin), 0.0), reduction)
+    return reduced(clamp(add(sub(distance(anchor, positive), far), margin), min=0.0), reduction)
 
 
 @floating

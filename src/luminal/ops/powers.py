@@ -32,11 +32,15 @@ def _pow_number(x: Tensor, exponent: float) -> Tensor:
     if exponent == int(exponent) if math.isfinite(exponent) else False:
         whole = int(exponent)
         if builtin_abs(whole) <= 8 or (not x.dtype.is_float and whole >= 0):
-            power = _repeated_squaring(x, builtin_abs(whole))
-            return reciprocal(power) if whole < 0 else power
+            return _repeated_squaring(x, whole) if whole >= 0 else _pow_below_zero(x, whole)
     if exponent in (0.5, -0.5) and x.dtype.is_float:
         return sqrt(x) if exponent > 0 else rsqrt(x)
     return pow(x, literal(x.graph, exponent, x.dtype))
+
+
+@composite
+def _pow_below_zero(x: Tensor, exponent: int) -> Tensor:
+    return reciprocal(_repeated_squaring(x, -exponent))
 
 
 def builtin_abs(value: int) -> int:

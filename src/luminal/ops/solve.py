@@ -7,7 +7,7 @@ from ..errors import ShapeError
 from ..graph.dtype import f64, i64
 from ..graph.index import Index
 from ..graph.tensor import Tensor
-from .base import extent, full_like, positions, static
+from .base import composite, extent, full_like, positions, static
 from .elementwise import abs, add, div, maximum, mul, neg, sign, sub
 from .indexing import gather
 from .linalg import inverse_of_lower, matmul
@@ -152,14 +152,15 @@ def matrix_exp(a: Tensor) -> Tensor:
 
 def cholesky(a: Tensor, upper: bool = False) -> Tensor:
     """The lower triangle L with L L^T = a, for symmetric positive definite (..., n, n), n fixed;
-    its transpose if upper. NaN where a is not positive definite.
+    its transpose if upper. NaN where a is not positive definite. Of a its lower triangle is read;
+    the gradient is symmetric.
 
     >>> ops.cholesky(cx.constant([[4.0, 2.0], [2.0, 5.0]])).numpy().round(3)
     array([[2., 0.],
            [1., 2.]], dtype=float32)
     """
     n = _square(a, "cholesky")
-    rows, left, columns = positions(a, a.ndim - 2).narrow(-1, 0, 1), a, []
+    rows, left, columns = positions(a, a.ndim - 2).narrow(-1, 0, 1), _symmetric(a), []
     for k in range(n):
         column = mul(left.narrow(-1, k, 1), rsqrt(left.narrow(-2, k, 1).narrow(-1, k, 1)))
         column = where(lt(rows, k), full_like(column, 0), column)
@@ -167,6 +168,12 @@ def cholesky(a: Tensor, upper: bool = False) -> Tensor:
         left = sub(left, matmul(column, column.transpose(-1, -2)))
     lower = cat(columns, -1)
     return lower.transpose(-1, -2) if upper else lower
+
+
+@composite
+def _symmetric(a: Tensor) -> Tensor:
+    above = lt(positions(a, a.ndim - 2), positions(a, a.ndim - 1))
+    return where(above, a.transpose(-1, -2), a)
 
 
 def cholesky_inverse(a: Tensor, upper: bool = False) -> Tensor:

@@ -26,7 +26,7 @@ from .custom import rule as rule_of
 from .rules import STRUCTURAL, Change, Structural, changes
 
 
-def backward(loss: Tensor, wrt: Sequence[Tensor]) -> list[Tensor]:
+def backward(loss: Tensor, wrt: Iterable[Tensor]) -> list[Tensor]:
     """The gradient of a scalar with respect to each tensor, of its shape and dtype.
 
     `wrt` may name any tensors of floats, sources or not, except views. One that does not reach the
@@ -38,6 +38,7 @@ def backward(loss: Tensor, wrt: Sequence[Tensor]) -> list[Tensor]:
     >>> cx.compile()()
     array([2., 4.], dtype=float32)
     """
+    wrt = list(wrt)
     found = slopes(loss, wrt)
     return [full_like(x, 0.0) if g is None else g for x, g in zip(wrt, found)]
 
@@ -59,7 +60,7 @@ def slopes(loss: Tensor, wrt: Sequence[Tensor]) -> list[Tensor | None]:
 
 
 def vjp(
-    results: Sequence[Tensor], gradients: Sequence[Tensor], wrt: Sequence[Tensor]
+    results: Iterable[Tensor], gradients: Iterable[Tensor], wrt: Iterable[Tensor]
 ) -> list[Tensor]:
     """Gradients of `wrt` from those of the results: the transposed Jacobian times a vector.
 
@@ -69,6 +70,7 @@ def vjp(
     >>> train.vjp([x * x], [cx.constant([1.0, 10.0])], [x])[0].numpy()
     array([ 2., 40.], dtype=float32)
     """
+    results, gradients, wrt = list(results), list(gradients), list(wrt)
     for result, gradient in zip(results, gradients, strict=True):
         _check_like("the gradient", gradient, result)
     nodes = (result.node for result in results)
@@ -77,7 +79,7 @@ def vjp(
 
 
 def jvp(
-    results: Sequence[Tensor], wrt: Sequence[Tensor], tangents: Sequence[Tensor]
+    results: Iterable[Tensor], wrt: Iterable[Tensor], tangents: Iterable[Tensor]
 ) -> list[Tensor]:
     """How the results change with a change of `wrt` along the tangents: forward mode.
 
@@ -87,6 +89,7 @@ def jvp(
     >>> train.jvp([x * x], [x], [cx.constant([1.0, 10.0])])[0].numpy()
     array([ 2., 40.], dtype=float32)
     """
+    results, wrt, tangents = list(results), list(wrt), list(tangents)
     for x, tangent in zip(wrt, tangents, strict=True):
         _check_like("the tangent", tangent, x)
     found = Walk(results, wrt).forward(zip((x.node for x in wrt), tangents))

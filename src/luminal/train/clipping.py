@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from .. import ops
@@ -10,7 +10,7 @@ from ..graph.dtype import f32, f64
 from ..graph.tensor import Tensor
 from .limits import check
 
-Clip: TypeAlias = Callable[[Sequence[Tensor]], list[Tensor]]
+Clip: TypeAlias = Callable[[Iterable[Tensor]], list[Tensor]]
 
 
 def clip_norm(most: float) -> Clip:
@@ -22,7 +22,8 @@ def clip_norm(most: float) -> Clip:
     """
     check("clip_norm", most)
 
-    def clip(gradients: Sequence[Tensor]) -> list[Tensor]:
+    def clip(gradients: Iterable[Tensor]) -> list[Tensor]:
+        gradients = list(gradients)
         scale = ops.minimum(most / (norm(gradients) + 1e-6), 1.0)
         return [g * scale.cast(g.dtype) for g in gradients]
 
@@ -39,12 +40,13 @@ def clip_value(most: float) -> Clip:
     return lambda gradients: [ops.clamp(g, -most, most) for g in gradients]
 
 
-def norm(gradients: Sequence[Tensor]) -> Tensor:
+def norm(gradients: Iterable[Tensor]) -> Tensor:
     """The root of the sum of all squares: a scalar.
 
     >>> train.norm([cx.constant([3.0]), cx.constant([4.0])]).numpy()
     array(5., dtype=float32)
     """
+    gradients = list(gradients)
     kind = f64 if any(g.dtype is f64 for g in gradients) else f32
     wide = [g.cast(kind) for g in gradients]
     total = (wide[0] * wide[0]).sum()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from .. import ops
 from ..graph.node import Composite
 from ..graph.tensor import Tensor
-from ..ops import attention, bessel, gamma
+from ..ops import attention, bags, bessel, gamma
 from ..ops.math import LN_2, polynomial
 from .rules import Change, Maybe, Structural
 
@@ -125,8 +125,11 @@ COMPOSITE: dict[str, Callable[..., tuple[Change, ...]]] = {
     "atan2": lambda: (_atan2, _atan2_of),
     "remainder": lambda: (lambda t, y, a, b: t, lambda t, y, a, b: -(t * ops.floor(a / b))),
     "fmod": lambda: (lambda t, y, a, b: t, lambda t, y, a, b: -(t * ops.trunc(a / b))),
+    "pow_below_zero": lambda n: (lambda t, y, x: t * (y / x * n),),
     "pow_float": lambda: (_pow, _pow_of),
     "softmax": _softmax,
+    "symmetric": lambda: (lambda t, y, x: (t + t.transpose(-1, -2)) * 0.5,),
+    "straight_through": lambda dim: (lambda t, y, x: t,),
     "sinc": lambda: (_sinc,),
     "log_one_and_exp": lambda: (lambda t, y, x: t * ops.sigmoid(x),),
     "logaddexp": lambda: (
@@ -166,11 +169,13 @@ COMPOSITE: dict[str, Callable[..., tuple[Change, ...]]] = {
     "log_loss": lambda: (_log_loss, _log_loss_of),
 }
 
-# Equal functions whose parts have derivatives where those of the original have none.
+# Equal functions whose parts have derivatives where those of the original have none, or none where
+# it should have none: a row of padding.
 # That of attention keeps queries, keys and values: no weights of (queries, keys) wait for it.
 INSTEAD: dict[str, Callable[..., Tensor]] = {
     "attention": attention.weighted,
     "masked_attention": attention.masked,
+    "padded_embedding": bags.spared_embedding,
 }
 
 

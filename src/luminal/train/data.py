@@ -54,7 +54,9 @@ class Batches:
         named = len(arrays) == 1 and isinstance(arrays[0], Table)
         self.table: Table | None = arrays[0] if named else None
         self.arrays = [] if named else [np.asarray(a) for a in arrays]
-        lengths = {len(self.table)} if self.table else {(*a.shape, 0)[0] for a in self.arrays}
+        lengths = {(*a.shape, 0)[0] for a in self.arrays}
+        if self.table is not None:
+            lengths = {len(self.table)}
         if len(lengths) != 1:
             raise InputError(f"arrays of one length are needed, not of {sorted(lengths)}")
         self.rows, self.size = lengths.pop(), size

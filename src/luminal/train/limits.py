@@ -18,5 +18,6 @@ def check(name: str, value: object, low: float = 0.0, high: float = inf) -> None
     """
     if isinstance(value, bool) or not isinstance(value, Real) or not low <= float(value) < high:
         wanted = f"at least {low}" if low > -inf else ""
-        wanted += f"{' and ' if wanted else ''}less than {high}" if high < inf else ""
+        if high < inf or value == inf:
+            wanted += f"{' and ' if wanted else ''}less than {high}"
         raise InputError(f"{name} is {value!r}: it must be {wanted or 'a number'}")

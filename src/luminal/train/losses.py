@@ -6,7 +6,7 @@ import itertools
 
 from .. import ops
 from ..errors import InputError
-from ..graph.dtype import i64
+from ..graph.dtype import f32, f64, i64
 from ..graph.tensor import Tensor
 from .checkpoint import checkpoint
 
@@ -29,9 +29,10 @@ def linear_cross_entropy(
         raise InputError(f"{chunks} parts of {x}: as many tokens are needed, of a fixed number")
 
     def part(rows: Tensor, wanted: Tensor) -> Tensor:
-        logits = ops.linear(rows, weight)
+        logits = ops.linear(rows, weight).cast(wide)
         return ops.cross_entropy(logits, wanted, ignore_index=ignore_index, reduction="sum")
 
+    wide = f64 if x.dtype is f64 else f32  # sums of f16 may be too large for it
     ends = [tokens * n // chunks for n in range(chunks + 1)]
     total = None
     for start, end in itertools.pairwise(ends):
@@ -39,7 +40,7 @@ def linear_cross_entropy(
         loss = checkpoint(part, x.narrow(0, start, end - start), wanted)
         total = loss if total is None else total + loss
     assert total is not None
-    return total / ops.ne(target.cast(i64), ignore_index).cast(total.dtype).sum()
+    return (total / ops.ne(target.cast(i64), ignore_index).cast(wide).sum()).cast(x.dtype)
 
 
 def focal_loss(

@@ -1,7 +1,7 @@
 """Learning rates as functions of the step, recorded into the graph.
 
 A schedule takes the number of updates made before this one (0, 1, ...; a scalar f64) and gives the
-rate of this update (a scalar f64).
+rate of this update (a scalar f64, or a number).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..graph.tensor import Tensor
 from ..ops.base import full_like
 from .limits import check
 
-Schedule: TypeAlias = Callable[[Tensor], Tensor]
+Schedule: TypeAlias = Callable[[Tensor], Tensor | float]
 
 
 def constant(rate: float) -> Schedule:

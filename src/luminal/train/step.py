@@ -13,7 +13,7 @@ from ..graph.dtype import DType, f32, f64, i8
 from ..graph.infer import text
 from ..graph.scope import scope
 from ..graph.tensor import Tensor
-from ..ops.base import full_like
+from ..ops.base import full_like, tensor_of
 from .autograd import slopes
 from .budget import settle
 from .clipping import Clip
@@ -72,24 +72,35 @@ class Step:
         self.loss, self.graph = loss, loss.graph
         self.parameters = list(parameters)
         self._check(accumulate)
+        chosen = [_optimizer_of(p, optimizer) for p in self.parameters]
         if ema is not None:
             check("ema", ema, 0.0, 1.0)
         self._masters, self._ema, self._narrow = masters, ema, narrow
         self.slots: dict[str, Tensor] = {}
         self.averages: dict[Tensor, Tensor] = {}
         self.parts = [] if memory is None else settle(loss, memory)
+        before = list(self.graph.states)
+        try:
+            self._record(accumulate, scaling, clip, chosen)
+        except BaseException:
+            self.graph.states[:] = before  # so that it can be tried again
+            raise
+        loss.output("loss")
+
+    def _record(
+        self, accumulate: int, scaling: LossScale | None, clip: Clip | None,
+        chosen: Sequence[Optimizer],
+    ) -> None:  # fmt: skip
         self._counters(accumulate)
         gradients = self._gradients(scaling)
         gradients = gradients if clip is None else clip(gradients)
-        for p, g in zip(self.parameters, gradients):
+        for p, g, own in zip(self.parameters, gradients, chosen):
             with scope(f"update.{p.node.attribute.name}".rpartition(".")[0]):
-                own = optimizer if isinstance(optimizer, Optimizer) else optimizer(p)
                 if p in self._still:
                     self._keep(p)
                 else:
                     self._update(p, g, own)
         self.graph.donate(self.count, self._settled(self.count, self.count + 1))
-        loss.output("loss")
 
     def _counters(self, accumulate: int) -> None:
         """count; last: whether this run updates the parameters (None: always)."""
@@ -141,16 +152,20 @@ class Step:
         kind = _wide(p)
         shape = tuple(map(int, p.shape))
         done = self.count.cast(f64)
-        at = Moment(optimizer.schedule(done).cast(kind), done + 1.0)
+        rate = tensor_of(self.graph, optimizer.schedule(done), f64)
+        at = Moment(rate.cast(kind), done + 1.0)
         shapes = optimizer.slots_of(shape)
         narrow = {n: self._blocks(p, n, s) for n, s in shapes.items() if self._fits(s, kind)}
         slots = {n: self._slot(p, n, s, kind) for n, s in shapes.items() if n not in narrow}
         read = {n: blocks.read(shapes[n]) for n, blocks in narrow.items()}
-        before = self._master(p) if self._masters and p.dtype is not kind else p
-        new, remembered = optimizer.update(before.cast(kind), g.cast(kind), slots | read, at)
+        before, master = p.cast(kind), None
+        if self._masters and p.dtype is not kind:
+            master = self._master(p)  # until the parameter is set, which is then no rounding of it
+            before = ops.where(ops.eq(p, master.cast(p.dtype)), master, before)
+        new, remembered = optimizer.update(before, g.cast(kind), slots | read, at)
         self.graph.donate(p, self._settled(p, new.cast(p.dtype)))
-        if before is not p:
-            self.graph.donate(before, self._settled(before, new))
+        if master is not None:
+            self.graph.donate(master, self._settled(master, new))
         for name, slot in slots.items():
             self.graph.donate(slot, self._settled(slot, remembered[name]))
         for name, old in narrow.items():
@@ -207,10 +222,19 @@ class Step:
             if p.node.op != "input" or p.node.attribute.kind == "constant":
                 raise InputError(f"only inputs and parameters are trained, not {p}")
             name = p.node.attribute.name
+            if any(p is state for state, _ in self.graph.states):
+                raise InputError(f"{name} is updated already: record the loss in a new graph")
             if not p.dtype.is_float:
                 raise DTypeError(f"{name} is {p.dtype}: only floats are trained")
             if not all(size.is_constant for size in p.node.shape):
                 raise ShapeError(f"{name} has shape {text(p.node.shape)}: a fixed one is trained")
+
+
+def _optimizer_of(p: Tensor, given: Optimizer | Callable[[Tensor], Optimizer]) -> Optimizer:
+    own = given if isinstance(given, Optimizer) else given(p)
+    if not isinstance(own, Optimizer):
+        raise InputError(f"{p.node.attribute.name}: {own!r} is no optimizer")
+    return own
 
 
 def _wide(x: Tensor) -> DType:

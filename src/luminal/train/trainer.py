@@ -144,19 +144,19 @@ class Trainer:
         return self.records[first:]
 
     def validate(self, data: Source) -> float:
-        """The mean of the validation loss over an epoch of batches."""
+        """The mean of the validation loss over the tokens, or else rows, of an epoch of batches."""
         if self._check is None or self._validation_loss is None:
             raise InputError("validation needs Trainer(..., validation_loss=...)")
         for state in self._read:
             self._check[state] = self.program[state]
-        losses = []
+        losses, items = [], []
         for batch in one_epoch(data):
-            self._feed(self._check, arrays_of(batch))
+            items.append(self._feed(self._check, arrays_of(batch)))
             self._check.run()
             losses.append(float(self._check[self._validation_loss]))
         if not losses:
-            raise InputError("the validation data gave no batch")
-        return float(np.mean(losses))
+            raise InputError("the validation data gave no batch: an iterator serves one epoch only")
+        return float(np.average(losses, weights=items))
 
     def _made(self, place: Place, batch: Any) -> Record:
         """A step."""
