@@ -127,8 +127,8 @@ class Pipeline:
     def _plan(
         self, steps: int, sampler: str | None, start: Any, strength: float, shape: tuple[int, ...]
     ) -> Schedule:
-        kept = max(0, steps - min(int(steps * strength), steps)) if start is not None else 0
         family = self.family
+        kept = family.kept(steps, strength) if start is not None else 0
         flowing = family.flowing(*shape[2:])
         plan = schedule(family.scheduler(self.scheduler), steps, sampler, kept, **flowing)
         if not plan.steps:
