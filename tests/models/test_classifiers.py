@@ -6,13 +6,18 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from transformers.models.convnext.image_processing_pil_convnext import ConvNextImageProcessorPil
+from transformers.models.detr.image_processing_pil_detr import DetrImageProcessorPil
 from transformers.models.dpt.image_processing_pil_dpt import DPTImageProcessorPil
+from transformers.models.efficientnet.image_processing_pil_efficientnet import (
+    EfficientNetImageProcessorPil,
+)
 from transformers.models.segformer.image_processing_pil_segformer import SegformerImageProcessorPil
 
 from luminal.errors import InputError, Unsupported, WeightsError
 from luminal.models.vision.classifier import Classifier, Features
 from luminal.models.vision.depth import Depth
-from luminal.models.vision.images import prepared
+from luminal.models.vision.images import prepared, processor, with_usual
 from luminal.models.vision.looker import Looker
 from luminal.models.vision.pairs import Pairs
 from luminal.models.vision.segformer import Scene
@@ -192,6 +197,23 @@ def test_wrong_folders(load, tmp_path):
     config.write_text(json.dumps({"model_type": kind.get(load, "vit"), **backbone}))
     with pytest.raises(WeightsError, match=str(tmp_path)):
         load(tmp_path)
+
+
+@pytest.mark.parametrize(("kind", "more"), [
+    (DetrImageProcessorPil, {"size": 40, "max_size": 50, "do_pad": False}),
+    (ConvNextImageProcessorPil, {"size": 24}),
+    (ConvNextImageProcessorPil, {"size": {"shortest_edge": 384}}),
+    (EfficientNetImageProcessorPil, {"rescale_offset": True, "do_normalize": False}),
+])  # fmt: skip
+def test_preprocessors_of_older_files(kind, more, tmp_path):
+    """A size alone, and what a processor's kind says where its file says nothing."""
+    own = {"feature_extractor_type": kind.__name__.replace("ImageProcessorPil", "FeatureExtractor")}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps({**own, **more}))
+    usual = {name: getattr(kind, name) for name in ("size", "resample", "image_mean", "image_std")}
+    usual["include_top"] = kind is EfficientNetImageProcessorPil
+    found = prepared(tiny_vision.picture(), with_usual(processor(tmp_path), usual))
+    wanted = kind(**more)(tiny_vision.picture(), return_tensors="np").pixel_values[0]
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
 def test_wrong_preprocessors(tmp_path):
