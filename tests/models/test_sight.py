@@ -49,6 +49,15 @@ def llava():
     return transformers.LlavaForConditionalGeneration(config)
 
 
+def llava_siglip():
+    config = transformers.LlavaConfig(
+        vision_config=transformers.SiglipVisionConfig(**TOWER),
+        text_config=transformers.LlamaConfig(**TEXT), image_token_index=12,
+        vision_feature_layer=-1, vision_feature_select_strategy="full",
+    )  # fmt: skip
+    return transformers.LlavaForConditionalGeneration(config)
+
+
 def idefics(kind):
     names = {"Idefics3": "Idefics3VisionConfig", "SmolVLM": "SmolVLMVisionConfig"}
     tower = getattr(transformers.models, kind.lower())
@@ -97,6 +106,7 @@ def pixtral(kind):
 
 KINDS = {
     "llava": llava,
+    "llava-siglip": llava_siglip,
     "llava-next": llava_next,
     "pixtral": lambda: pixtral("llava"),
     "mistral3": lambda: pixtral("mistral3"),
@@ -121,6 +131,9 @@ def written(kind, folder):
     model.save_pretrained(folder)
     special, template = SPECIAL, TEMPLATE
     sizes = {"size": {"longest_edge": 2 * SIZE}, "max_image_size": {"longest_edge": SIZE}}
+    if kind == "llava-siglip":
+        sizes = {"size": {"height": SIZE, "width": SIZE}, "image_mean": [0.5] * 3,
+                 "image_std": [0.5] * 3}  # fmt: skip
     if kind == "internvl":
         special = ["<IMG_CONTEXT>", "<img>", "</img>", *SPECIAL[3:]]
         template = TEMPLATE.replace("<image>", "<IMG_CONTEXT>")
@@ -179,6 +192,11 @@ def transformers_pixels(kind, image):
             size={"shortest_edge": SIZE}, crop_size={"height": SIZE, "width": SIZE}
         )
         return {"pixel_values": processor(image, return_tensors="pt").pixel_values}
+    if kind == "llava-siglip":
+        from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
+
+        processor = SiglipImageProcessorPil(size={"height": SIZE, "width": SIZE})
+        return {"pixel_values": processor(image, return_tensors="pt").pixel_values}
     if kind == "llava-next":
         from transformers.models.llava_next.image_processing_pil_llava_next import (
             LlavaNextImageProcessorPil,
@@ -221,7 +239,7 @@ def test_logits_with_a_picture(saved, kind):
     folder, model = saved(kind)
     llm = LLM(folder, context=96, threads=1, precision="f32", device="reference")
     ids = llm.ids(asked(picture()))
-    rows = {"llava": 16, "internvl": 7 * 4, "pixtral": 5 * 4, "mistral3": 3 * 2,
+    rows = {"llava": 16, "llava-siglip": 16, "internvl": 7 * 4, "pixtral": 5 * 4, "mistral3": 3 * 2,
             "llava-next": 16 + 4 * 7}.get(kind, 5 * 4)  # tiles and the whole, four rows each
     assert sum(token >= 24 for token in ids) == rows
     wanted = theirs(kind, folder, model, picture(), ids)
