@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from PIL import Image
 from transformers.models.convnext.image_processing_pil_convnext import ConvNextImageProcessorPil
 from transformers.models.detr.image_processing_pil_detr import DetrImageProcessorPil
 from transformers.models.dpt.image_processing_pil_dpt import DPTImageProcessorPil
@@ -17,11 +18,12 @@ from transformers.models.segformer.image_processing_pil_segformer import Segform
 from luminal.errors import InputError, Unsupported, WeightsError
 from luminal.models.vision.classifier import Classifier, Features
 from luminal.models.vision.depth import Depth
-from luminal.models.vision.images import prepared, processor, with_usual
+from luminal.models.vision.images import middle, prepared, processor, with_usual
 from luminal.models.vision.looker import Looker
 from luminal.models.vision.pairs import Pairs
 from luminal.models.vision.segformer import Scene
 from luminal.models.vision.segmenter import Segmenter
+from luminal.weights.fields import Fields
 
 from . import tiny_vision
 from .tiny_diffusion import lively
@@ -214,6 +216,16 @@ def test_preprocessors_of_older_files(kind, more, tmp_path):
     found = prepared(tiny_vision.picture(), with_usual(processor(tmp_path), usual))
     wanted = kind(**more)(tiny_vision.picture(), return_tensors="np").pixel_values[0]
     np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def test_pictures_that_are_long_and_narrow():
+    long = Image.new("RGB", (1, 100_000))
+    plain = {"do_normalize": False, "size": {"shortest_edge": 80, "longest_edge": 133}}
+    assert prepared(long, Fields(plain, "given")).shape == (3, 133, 1)
+    plain["size"].pop("longest_edge")
+    for call in (lambda: prepared(long, Fields(plain, "given")), lambda: middle(long, 80, 80)):
+        with pytest.raises(InputError, match="1 x 100000 pixels is seen as 80 x 8000000"):
+            call()
 
 
 def test_wrong_preprocessors(tmp_path):

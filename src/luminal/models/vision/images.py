@@ -155,10 +155,20 @@ def normal(
     return ((pixels - mean) / std).transpose(2, 0, 1).astype(np.float32)
 
 
+def resized(image: Any, size: tuple[int, int], resample: int) -> Any:
+    """A picture of this (width, height), of at least a pixel. Raises InputError where it would have
+    more than MOST_PIXELS, as a long and narrow one may."""
+    width, height = (max(1, side) for side in size)
+    if width * height > MOST_PIXELS:
+        raise InputError(f"a picture of {image.size[0]} x {image.size[1]} pixels is seen as "
+                         f"{width} x {height}; at most {MOST_PIXELS} pixels are")  # fmt: skip
+    return image.resize((width, height), resample)
+
+
 def middle(image: Any, shortest: int, side: int) -> Any:
-    """The square in the middle, after the shortest side has become so long."""
+    """The square in the middle, after the shortest side has become so long. Raises InputError."""
     size = shortest_side(image.size, shortest)
-    return centre(image.resize(size, pillow().Resampling.BICUBIC), side, side)
+    return centre(resized(image, size, pillow().Resampling.BICUBIC), side, side)
 
 
 def centre(image: Any, width: int, height: int) -> Any:
@@ -221,11 +231,12 @@ def _multiples(given: Fields, size: tuple[int, int]) -> tuple[int, int]:
 def prepared(image: Any, given: Fields) -> np.ndarray:
     """(3, height, width) f32 as a preprocessor_config.json says, with what is usual filled in:
     do_resize, size, resample (Pillow's number), do_center_crop, crop_size, crop_pct, do_rescale,
-    rescale_factor, rescale_offset, do_normalize, image_mean, image_std. Raises WeightsError."""
+    rescale_factor, rescale_offset, do_normalize, image_mean, image_std. Raises WeightsError,
+    InputError."""
     if given.flag("do_resize", True) and given.has("crop_pct"):
         image = _inner(image, given, given.number("crop_pct", low=0.01, high=1))
     elif given.flag("do_resize", True):
-        image = image.resize(wanted_size(given, image.size), _filter(given))
+        image = resized(image, wanted_size(given, image.size), _filter(given))
     if given.flag("do_center_crop"):
         image = centre(image, *_crop_size(given))
     rescaled = given.flag("do_rescale", True)
@@ -247,7 +258,7 @@ def _inner(image: Any, given: Fields, share: float) -> Any:
     if side >= WHOLE:
         return image.resize((side, side), _filter(given))
     larger = shortest_side(image.size, int(side / share))
-    return centre(image.resize(larger, _filter(given)), side, side)
+    return centre(resized(image, larger, _filter(given)), side, side)
 
 
 def _filter(given: Fields) -> int:
