@@ -20,7 +20,7 @@ MOST_PIXELS = 1 << 27
 MOST_BYTES = 1 << 28
 WHOLE = 384  # pixels of a side from which on nothing is cut off by crop_pct
 IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
-PROCESSORS: dict[str, dict[str, Any]] = {  # what they do, by how their names begin, if not told more
+PROCESSORS: dict[str, dict[str, Any]] = {  # by how their names begin: what they usually do
     "Detr": {"default_to_square": False, "max_size": 1333},
     "CLIP": {"default_to_square": False},
     "Bit": {"default_to_square": False},
