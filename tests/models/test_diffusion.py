@@ -97,7 +97,10 @@ def test_other_families(saved, kind):
     given = {**PROMPT, "guidance_scale": 5.0, "latents": latents, "height": 16, "width": 16}
     size = {"width": 16, "height": 16}
     expect(pipe, ours(**PROMPT, steps=3, guidance=5.0, noise=noise(), **size), 3, **given)
-    if kind != "flux":  # which is told the guidance, and knows nothing of what must not be
+    if kind == "flux":  # which is told the guidance, and knows nothing of what must not be
+        with pytest.raises(InputError, match="no run without the prompt"):
+            ours(**PROMPT, negative="d", steps=3)
+    else:
         found = ours(**PROMPT, negative="d", steps=3, guidance=5.0, noise=noise(), **size)
         expect(pipe, found, 3, negative_prompt="d", **given)
 
