@@ -94,6 +94,17 @@ def test_features_of_any_size(more, tmp_path):
     assert np.abs(found - wanted).max() < 1e-5 * np.abs(wanted).max()
 
 
+@pytest.mark.parametrize("kind", ["dinov2", "registers"])
+def test_learned_places_of_other_sizes(kind, tmp_path):
+    model = tiny_vision.saved(MODELS[kind](), tmp_path)
+    ours = Classifier(tmp_path, device="reference")
+    for size in ((8, 12), (28, 16)):
+        pixels = np.random.default_rng(0).standard_normal((3, *size), np.float32)
+        with torch.inference_mode():
+            wanted = model(torch.from_numpy(pixels)[None]).logits[0].numpy()
+        assert np.abs(ours.scores(pixels) - wanted).max() < 1e-5 * np.abs(wanted).max()
+
+
 @pytest.mark.parametrize("kind", ["relative", "metric"])
 def test_depth(kind, tmp_path):
     model = tiny_vision.depth_anything(depth_estimation_type=kind, max_depth=20)
