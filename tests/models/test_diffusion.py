@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 from luminal.cli import main
 from luminal.errors import InputError, LuminalError, Unsupported, WeightsError
 from luminal.models.diffusion import Pipeline
+from luminal.models.diffusion.text import Tokens
 from luminal.models.llm import Engine
 from luminal.server import create_app
 from luminal.server.painting import Painter
@@ -81,6 +82,14 @@ def test_stable_diffusion_and_all_its_samplers(saved, ours):
         expect(pipe, found, 4, **given)
         pipe.scheduler = before
     assert len(ours._samplers) == 1
+
+
+def test_clip_from_its_vocabulary(tmp_path):
+    """As folders have it that were made before there was a tokenizer.json."""
+    theirs, ours = tiny.clip_tokenizer(tmp_path / "words"), Tokens(tmp_path / "words", 12)
+    for text in ("", "A  red\nlight", "it's 12 é", "red light " * 9, "<|endoftext|>red", "!\u3000?"):
+        wanted = theirs(text, padding="max_length", truncation=True, max_length=12).input_ids
+        assert ours(text)[0].tolist() == wanted
 
 
 def test_seeds(ours):
