@@ -47,7 +47,7 @@ def read_image(source: Source) -> Any:
     if isinstance(source, np.ndarray):
         if source.dtype != np.uint8 or source.ndim != 3 or source.shape[2] != 3:
             raise InputError(f"a picture is (height, width, 3) u8, not {source.shape}")
-        return module.fromarray(source)
+        return _rgb(module.fromarray(source))
     name, stream = _opened(source)
     try:
         with warnings.catch_warnings():
@@ -98,6 +98,8 @@ def from_data_url(url: str) -> bytes:
 
 
 def _rgb(image: Any) -> Any:
+    if not all(image.size):
+        raise InputError("a picture of {} x {} pixels".format(*image.size))
     turned = image.getexif().get(ORIENTATION, 1) != 1
     if turned:
         from PIL import ImageOps
