@@ -21,7 +21,10 @@ from luminal.errors import InputError
 from luminal.models.llm import Engine, Wishes
 from luminal.models.llm.pictures import Pictures, check_tokens
 from luminal.models.llm.reply import Reply
+from luminal.models.vision.clip import CLIPTextConfig
+from luminal.models.vision.towers import TowerConfig
 from luminal.server import create_app
+from luminal.weights.fields import Fields
 
 from .tiny_diffusion import lively
 
@@ -232,6 +235,17 @@ def transformers_pixels(kind, image):
     )
     found = processor([[image]], return_tensors="pt")
     return {"pixel_values": found.pixel_values, "pixel_attention_mask": found.pixel_attention_mask}
+
+
+@pytest.mark.parametrize("theirs", [
+    transformers.CLIPVisionConfig, transformers.CLIPTextConfig, transformers.SiglipVisionConfig,
+    transformers.models.idefics3.configuration_idefics3.Idefics3VisionConfig,
+    transformers.models.smolvlm.configuration_smolvlm.SmolVLMVisionConfig,
+])  # fmt: skip
+def test_sizes_that_a_file_leaves_out(theirs):
+    own = CLIPTextConfig if "Text" in theirs.__name__ else TowerConfig
+    found = vars(own.read(Fields({"model_type": theirs.model_type}, "given")))
+    assert {n: v for n, v in found.items() if getattr(theirs(), n, v) != v} == {}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -122,7 +122,8 @@ class Pairs:
     def _text_config(self, given: Fields) -> CLIPTextConfig:
         if self.clip:
             return CLIPTextConfig.read(given)
-        usual = {"vocab_size": 32000, "max_position_embeddings": 64, "layer_norm_eps": 1e-6,
+        usual = {"hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12,
+                 "vocab_size": 32000, "max_position_embeddings": 64, "layer_norm_eps": 1e-6,
                  "hidden_act": "gelu_pytorch_tanh", "eos_token_id": 1}  # fmt: skip
         known = {n: v for n, v in given.values.items() if v is not None}
         config = CLIPTextConfig.read(Fields({**usual, **known}, given.where))
