@@ -85,12 +85,15 @@ def test_logits_and_names(kind, tmp_path):
 @pytest.mark.parametrize("more", [{}, {"use_gated_mlp": True, "query_bias": False}])
 def test_features_of_any_size(more, tmp_path):
     model = tiny_vision.saved(tiny_vision.dinov3(**more), tmp_path)
+    given = json.loads((tmp_path / "config.json").read_text())
+    given.pop("num_attention_heads")  # 6, as usual
+    (tmp_path / "config.json").write_text(json.dumps(given))
     ours = Features(tmp_path, device="reference")
     pixels = np.random.default_rng(0).standard_normal((3, 24, 40), np.float32)
     with torch.inference_mode():
         wanted = model(torch.from_numpy(pixels)[None]).last_hidden_state[0].numpy()
     found = ours.run(pixels)
-    assert found.shape == (1 + 2 + 15, 16)
+    assert found.shape == (1 + 2 + 15, 48)
     assert np.abs(found - wanted).max() < 1e-5 * np.abs(wanted).max()
 
 

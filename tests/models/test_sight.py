@@ -22,6 +22,8 @@ from luminal.models.llm import Engine, Wishes
 from luminal.models.llm.pictures import Pictures, check_tokens
 from luminal.models.llm.reply import Reply
 from luminal.models.vision.clip import CLIPTextConfig
+from luminal.models.vision.pixtral import PixtralSight
+from luminal.models.vision.sight import Eyes
 from luminal.models.vision.towers import TowerConfig
 from luminal.server import create_app
 from luminal.weights.fields import Fields
@@ -246,6 +248,12 @@ def test_sizes_that_a_file_leaves_out(theirs):
     own = CLIPTextConfig if "Text" in theirs.__name__ else TowerConfig
     found = vars(own.read(Fields({"model_type": theirs.model_type}, "given")))
     assert {n: v for n, v in found.items() if getattr(theirs(), n, v) != v} == {}
+
+
+def test_mistral_joins_patches_where_its_file_does_not_say_so():
+    for kind, merge in (("mistral3", 2), ("llava", 1)):
+        assert PixtralSight(Eyes(Fields({"model_type": kind}, "given"), Fields({}, "nothing"),
+                                 dict), Pictures(24, 8)).merge == merge  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -41,7 +41,7 @@ def states(w: Named, pixels: Tensor, config: Fields) -> tuple[list[Tensor], Tens
     tokens stand before those of patches) of pixels (1, 3, height, width)."""
     kind = config.text("model_type")
     eps = config.number("layer_norm_eps", EPS.get(kind, 1e-12), low=0, high=1)
-    heads = config.count("num_attention_heads", 12)
+    heads = config.count("num_attention_heads", 6 if kind == "dinov3_vit" else 12)
     act = activation_of(config.text("hidden_act", "gelu", among=BY_NAME))
     x = w.conv2d(pixels, int(w.tensor().shape[2]), 0)
     grid = int(x.shape[2]), int(x.shape[3])
