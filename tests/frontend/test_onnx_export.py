@@ -100,6 +100,26 @@ def test_remainders_are_exact_and_whole_numbers_keep_their_sign(dtype):
     agree(graph, [np.array(each, x.dtype.numpy) for each in (numerators, divisors)], 1e-6)
 
 
+WHOLE = [f"{sign}{bits}" for sign in "iu" for bits in (8, 16, 32, 64)]
+
+
+@pytest.mark.parametrize("dtype", ["bool", *WHOLE])
+def test_quotients_and_shifts_of_the_smallest_and_largest_integers(dtype):
+    graph = luminal.Graph()
+    x, y = graph.tensor((7, 1), dtype, name="x"), graph.tensor((6,), dtype, name="y")
+    ops.floor_divide(x, y).output("quotient")
+    ops.remainder(x, y).output("rest")
+    low, high = (int(end) for end in (x.dtype.lowest, x.dtype.highest))
+    if dtype != "bool":
+        places = graph.tensor((4,), dtype, name="places")
+        ops.bitwise_right_shift(x, places).output("right")
+        ops.bitwise_left_shift(x, places).output("left")
+    numbers = np.array([low, low + 1, high, 0, 1, 7 % (high + 1), high // 2], x.dtype.numpy)
+    divisors = np.array([high, 1, 0, 3 % (high + 1), 7 % (high + 1), low], y.dtype.numpy)
+    shifts = [np.array([0, 1, 2, 8 * x.dtype.bytes - 1], x.dtype.numpy)]
+    agree(graph, [numbers[:, None], divisors, *(shifts if dtype != "bool" else [])], 0)
+
+
 @pytest.mark.parametrize("dtype", ["f16", "f32", "f64"])
 def test_floats_that_no_integer_holds_become_the_nearest(dtype):
     graph = luminal.Graph()

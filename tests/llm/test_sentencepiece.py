@@ -39,6 +39,13 @@ def test_tokens_equal_those_of_the_package(kind: str, llama: bool, tmp_path: Pat
         assert ours.encode(text, add_special_tokens=False).ids == theirs.encode(text), text
 
 
+def test_only_spaces_are_squeezed(tmp_path: Path) -> None:
+    file = train(tmp_path, "bpe", normalization_rule_name="identity")
+    theirs, ours = package.SentencePieceProcessor(model_file=str(file)), read_model(file)
+    for text in ("\u3000the  dog\t", "  \nfox \u3000 "):
+        assert ours.encode(text, add_special_tokens=False).ids == theirs.encode(text), text
+
+
 def test_a_directory_with_its_settings(tmp_path: Path) -> None:
     train(tmp_path, "bpe", normalization_rule_name="identity", remove_extra_whitespaces=False)
     added = {"400": {"content": "<|new|>", "special": True}}

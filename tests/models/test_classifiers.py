@@ -6,17 +6,24 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from PIL import Image
+from transformers.models.convnext.image_processing_pil_convnext import ConvNextImageProcessorPil
+from transformers.models.detr.image_processing_pil_detr import DetrImageProcessorPil
 from transformers.models.dpt.image_processing_pil_dpt import DPTImageProcessorPil
+from transformers.models.efficientnet.image_processing_pil_efficientnet import (
+    EfficientNetImageProcessorPil,
+)
 from transformers.models.segformer.image_processing_pil_segformer import SegformerImageProcessorPil
 
 from luminal.errors import InputError, Unsupported, WeightsError
 from luminal.models.vision.classifier import Classifier, Features
 from luminal.models.vision.depth import Depth
-from luminal.models.vision.images import prepared
+from luminal.models.vision.images import middle, prepared, processor, with_usual
 from luminal.models.vision.looker import Looker
 from luminal.models.vision.pairs import Pairs
 from luminal.models.vision.segformer import Scene
 from luminal.models.vision.segmenter import Segmenter
+from luminal.weights.fields import Fields
 
 from . import tiny_vision
 from .tiny_diffusion import lively
@@ -78,13 +85,27 @@ def test_logits_and_names(kind, tmp_path):
 @pytest.mark.parametrize("more", [{}, {"use_gated_mlp": True, "query_bias": False}])
 def test_features_of_any_size(more, tmp_path):
     model = tiny_vision.saved(tiny_vision.dinov3(**more), tmp_path)
+    given = json.loads((tmp_path / "config.json").read_text())
+    given.pop("num_attention_heads")  # 6, as usual
+    (tmp_path / "config.json").write_text(json.dumps(given))
     ours = Features(tmp_path, device="reference")
     pixels = np.random.default_rng(0).standard_normal((3, 24, 40), np.float32)
     with torch.inference_mode():
         wanted = model(torch.from_numpy(pixels)[None]).last_hidden_state[0].numpy()
     found = ours.run(pixels)
-    assert found.shape == (1 + 2 + 15, 16)
+    assert found.shape == (1 + 2 + 15, 48)
     assert np.abs(found - wanted).max() < 1e-5 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("kind", ["dinov2", "registers", "swinv2"])
+def test_pictures_of_other_sizes_than_in_training(kind, tmp_path):
+    model = tiny_vision.saved(MODELS[kind](), tmp_path)
+    ours = Classifier(tmp_path, device="reference")
+    for size in ((8, 12), (28, 16)) if kind[0] != "s" else ((24, 24), (45, 36)):
+        pixels = np.random.default_rng(0).standard_normal((3, *size), np.float32)
+        with torch.inference_mode():
+            wanted = model(torch.from_numpy(pixels)[None]).logits[0].numpy()
+        assert np.abs(ours.scores(pixels) - wanted).max() < 1e-5 * np.abs(wanted).max()
 
 
 @pytest.mark.parametrize("kind", ["relative", "metric"])
@@ -192,6 +213,33 @@ def test_wrong_folders(load, tmp_path):
     config.write_text(json.dumps({"model_type": kind.get(load, "vit"), **backbone}))
     with pytest.raises(WeightsError, match=str(tmp_path)):
         load(tmp_path)
+
+
+@pytest.mark.parametrize(("kind", "more"), [
+    (DetrImageProcessorPil, {"size": 40, "max_size": 50, "do_pad": False}),
+    (ConvNextImageProcessorPil, {"size": 24}),
+    (ConvNextImageProcessorPil, {"size": {"shortest_edge": 384}}),
+    (EfficientNetImageProcessorPil, {"rescale_offset": True, "do_normalize": False}),
+])  # fmt: skip
+def test_preprocessors_of_older_files(kind, more, tmp_path):
+    """A size alone, and what a processor's kind says where its file says nothing."""
+    own = {"feature_extractor_type": kind.__name__.replace("ImageProcessorPil", "FeatureExtractor")}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps({**own, **more}))
+    usual = {name: getattr(kind, name) for name in ("size", "resample", "image_mean", "image_std")}
+    usual["include_top"] = kind is EfficientNetImageProcessorPil
+    found = prepared(tiny_vision.picture(), with_usual(processor(tmp_path), usual))
+    wanted = kind(**more)(tiny_vision.picture(), return_tensors="np").pixel_values[0]
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def test_pictures_that_are_long_and_narrow():
+    long = Image.new("RGB", (1, 100_000))
+    plain = {"do_normalize": False, "size": {"shortest_edge": 80, "longest_edge": 133}}
+    assert prepared(long, Fields(plain, "given")).shape == (3, 133, 1)
+    plain["size"].pop("longest_edge")
+    for call in (lambda: prepared(long, Fields(plain, "given")), lambda: middle(long, 80, 80)):
+        with pytest.raises(InputError, match="1 x 100000 pixels is seen as 80 x 8000000"):
+            call()
 
 
 def test_wrong_preprocessors(tmp_path):

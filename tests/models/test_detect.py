@@ -236,6 +236,9 @@ def test_pictures_of_every_kind(tmp_path, monkeypatch):
         images.read_image(encoded(Image.new("L", (80, 80)), "PNG"))
     with pytest.raises(InputError, match=r"cannot be read|not a file"):
         images.read_image(tmp_path)
+    for nothing in (Image.new("L", (0, 5)), np.zeros((5, 0, 3), np.uint8)):
+        with pytest.raises(InputError, match="0 x 5 pixels"):
+            images.read_image(nothing)
     with pytest.raises(InputError, match="data:image"):
         images.read_image("data:nothing")
     with pytest.raises(InputError, match="base64"):

@@ -13,7 +13,7 @@ import transformers
 from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from luminal.errors import WeightsError
+from luminal.errors import Unsupported, WeightsError
 from luminal.models import MultiVectorEncoder, Reranker, SentenceEncoder, SparseEncoder
 from luminal.models.ranking import max_similarity
 
@@ -56,6 +56,12 @@ def given(directory: Path, texts: list[Any], kinds: bool) -> dict[str, torch.Ten
     names = {"input_ids": "ids", "attention_mask": "attention_mask"}
     names |= {"token_type_ids": "type_ids"} if kinds else {}
     return {name: torch.tensor([getattr(row, own) for row in rows]) for name, own in names.items()}
+
+
+def test_a_classifier_is_no_reranker(tmp_path: Path) -> None:
+    made(tmp_path, "BertConfig", "BertForSequenceClassification", num_labels=3)
+    with pytest.raises(Unsupported, match="3 labels, not of one"):
+        Reranker(tmp_path, device="reference")
 
 
 @pytest.mark.parametrize(

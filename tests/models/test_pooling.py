@@ -9,7 +9,7 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertModel
 
-from luminal.errors import Unsupported, WeightsError
+from luminal.errors import InputError, Unsupported, WeightsError
 from luminal.models import SentenceEncoder
 from luminal.models.pooling import POOLINGS, Pooling
 
@@ -77,6 +77,24 @@ def test_every_pooling_dense_layers_and_length_one(tiny):
     dense = torch.tanh(parts @ weights["linear.weight"].T + weights["linear.bias"])
     expected = torch.nn.functional.normalize(dense, dim=-1).numpy()
     np.testing.assert_allclose(encoder.encode(TEXTS), expected, atol=1e-5)
+    for size in (-1, 0, 1025):
+        with pytest.raises(InputError, match=f"from 1 to 1024, not {size}"):
+            encoder.encode(TEXTS, batch_size=size)
+
+
+def test_lengths_of_texts_that_are_cut(tiny, tmp_path):
+    """However many tokens stand around a text."""
+    directory = tiny[0]
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).symlink_to(directory / name)
+    raw = Tokenizer.from_file(str(directory / "tokenizer.json"))
+    for around, single in enumerate(["$A", "$A [SEP]", "[CLS] $A [SEP]"]):
+        raw.post_processor = processors.TemplateProcessing(
+            single=single, special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
+        )
+        raw.save(str(tmp_path / "tokenizer.json"))
+        encoder = SentenceEncoder(tmp_path, max_tokens=4, device="reference")
+        assert encoder.lengths(["a b c d a b c d", "a"]) == [8 + around, 1 + around]
 
 
 def test_without_modules_it_is_the_mean_as_it_is(tiny, tmp_path):

@@ -10,13 +10,18 @@ import pytest
 import torch
 import transformers
 from safetensors.numpy import load_file, save_file
-from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import (
+    Qwen2VLImageProcessorPil,
+    smart_resize,
+)
 
 from luminal import LLM
 from luminal.errors import InputError
 from luminal.models.llm import Engine, Wishes
 from luminal.models.llm.checkpoint import read_config
 from luminal.models.llm.pictures import Pictures
+from luminal.models.vision.qwen import QwenSight
+from luminal.models.vision.sight import Eyes
 from luminal.weights.fields import Fields
 
 from . import tiny_vision
@@ -171,6 +176,16 @@ def test_replies_in_a_batch(made, kind):
             assert [p.token for p in pieces if p.token is not None] == ids[-4:]
     finally:
         engine.close(10)
+
+
+def test_small_pictures_become_as_large_as_transformers_makes_them():
+    """Where a side is a multiple of a token's to the last bit, or just not."""
+    given = Fields({"vision_config": {"patch_size": PATCH}}, "given")
+    sight = QwenSight(Eyes(given, Fields({}, "nothing"), dict), Pictures(24, 32))
+    for side in range(1, 60):
+        for size in ((side, side), (side, 4 * side)):
+            found = sight.wanted(size)[::-1]
+            assert found == smart_resize(*size[::-1], 2 * PATCH, 56 * 56, 28 * 28 * 1280)
 
 
 def test_a_config_as_it_was_published(made):

@@ -11,11 +11,13 @@ from luminal.models.diffusion.schedule import CLASSES, COLUMNS, schedule
 from luminal.weights.fields import Fields
 
 NOISE = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear"}
+FLOW = "FlowMatchEulerDiscreteScheduler"
 SPACED = [
     ("DDIMScheduler", {"clip_sample": False, "set_alpha_to_one": False}),
     ("PNDMScheduler", {"skip_prk_steps": True}),
     ("EulerDiscreteScheduler", {}),
     ("EulerDiscreteScheduler", {"use_karras_sigmas": True}),
+    ("EulerDiscreteScheduler", {"use_karras_sigmas": True, "sigma_min": 0.01, "sigma_max": 9.0}),
     ("EulerAncestralDiscreteScheduler", {}),
     ("DPMSolverMultistepScheduler", {}),
     ("DPMSolverMultistepScheduler", {"use_karras_sigmas": True, "solver_type": "heun"}),
@@ -101,6 +103,13 @@ def test_what_is_not_built_is_refused():
         ({**plain, "thresholding": True}, Unsupported, "thresholding"),
         ({**plain, "beta_schedule": "sigmoid"}, WeightsError, "beta_schedule"),
         ({"_class_name": "PNDMScheduler"}, Unsupported, "Runge-Kutta"),
+        ({"_class_name": "EulerDiscreteScheduler", "timestep_type": "continuous"}, WeightsError,
+         "timestep_type"),
+        ({"_class_name": "DPMSolverMultistepScheduler", "lambda_min_clipped": -5.1}, Unsupported,
+         "lambda_min_clipped"),
+        ({"_class_name": FLOW, "shift_terminal": 0.1}, Unsupported, "shift_terminal"),
+        ({"_class_name": FLOW, "stochastic_sampling": True}, Unsupported, "stochastic_sampling"),
+        ({"_class_name": FLOW, "time_shift_type": "linear"}, WeightsError, "time_shift_type"),
     ]:
         with pytest.raises(error, match=message):
             schedule(Fields(config, "config"), 4)

@@ -21,7 +21,12 @@ from luminal.errors import InputError
 from luminal.models.llm import Engine, Wishes
 from luminal.models.llm.pictures import Pictures, check_tokens
 from luminal.models.llm.reply import Reply
+from luminal.models.vision.clip import CLIPTextConfig
+from luminal.models.vision.pixtral import PixtralSight
+from luminal.models.vision.sight import Eyes
+from luminal.models.vision.towers import TowerConfig
 from luminal.server import create_app
+from luminal.weights.fields import Fields
 
 from .tiny_diffusion import lively
 
@@ -45,6 +50,15 @@ def llava():
         vision_config=transformers.CLIPVisionConfig(**TOWER),
         text_config=transformers.LlamaConfig(**TEXT), image_token_index=12,
         vision_feature_layer=-2, vision_feature_select_strategy="default",
+    )  # fmt: skip
+    return transformers.LlavaForConditionalGeneration(config)
+
+
+def llava_siglip():
+    config = transformers.LlavaConfig(
+        vision_config=transformers.SiglipVisionConfig(**TOWER),
+        text_config=transformers.LlamaConfig(**TEXT), image_token_index=12,
+        vision_feature_layer=-1, vision_feature_select_strategy="full",
     )  # fmt: skip
     return transformers.LlavaForConditionalGeneration(config)
 
@@ -97,6 +111,7 @@ def pixtral(kind):
 
 KINDS = {
     "llava": llava,
+    "llava-siglip": llava_siglip,
     "llava-next": llava_next,
     "pixtral": lambda: pixtral("llava"),
     "mistral3": lambda: pixtral("mistral3"),
@@ -121,6 +136,9 @@ def written(kind, folder):
     model.save_pretrained(folder)
     special, template = SPECIAL, TEMPLATE
     sizes = {"size": {"longest_edge": 2 * SIZE}, "max_image_size": {"longest_edge": SIZE}}
+    if kind == "llava-siglip":
+        sizes = {"size": {"height": SIZE, "width": SIZE}, "image_mean": [0.5] * 3,
+                 "image_std": [0.5] * 3}  # fmt: skip
     if kind == "internvl":
         special = ["<IMG_CONTEXT>", "<img>", "</img>", *SPECIAL[3:]]
         template = TEMPLATE.replace("<image>", "<IMG_CONTEXT>")
@@ -179,6 +197,11 @@ def transformers_pixels(kind, image):
             size={"shortest_edge": SIZE}, crop_size={"height": SIZE, "width": SIZE}
         )
         return {"pixel_values": processor(image, return_tensors="pt").pixel_values}
+    if kind == "llava-siglip":
+        from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
+
+        processor = SiglipImageProcessorPil(size={"height": SIZE, "width": SIZE})
+        return {"pixel_values": processor(image, return_tensors="pt").pixel_values}
     if kind == "llava-next":
         from transformers.models.llava_next.image_processing_pil_llava_next import (
             LlavaNextImageProcessorPil,
@@ -216,12 +239,29 @@ def transformers_pixels(kind, image):
     return {"pixel_values": found.pixel_values, "pixel_attention_mask": found.pixel_attention_mask}
 
 
+@pytest.mark.parametrize("theirs", [
+    transformers.CLIPVisionConfig, transformers.CLIPTextConfig, transformers.SiglipVisionConfig,
+    transformers.models.idefics3.configuration_idefics3.Idefics3VisionConfig,
+    transformers.models.smolvlm.configuration_smolvlm.SmolVLMVisionConfig,
+])  # fmt: skip
+def test_sizes_that_a_file_leaves_out(theirs):
+    own = CLIPTextConfig if "Text" in theirs.__name__ else TowerConfig
+    found = vars(own.read(Fields({"model_type": theirs.model_type}, "given")))
+    assert {n: v for n, v in found.items() if getattr(theirs(), n, v) != v} == {}
+
+
+def test_mistral_joins_patches_where_its_file_does_not_say_so():
+    for kind, merge in (("mistral3", 2), ("llava", 1)):
+        assert PixtralSight(Eyes(Fields({"model_type": kind}, "given"), Fields({}, "nothing"),
+                                 dict), Pictures(24, 8)).merge == merge  # fmt: skip
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_logits_with_a_picture(saved, kind):
     folder, model = saved(kind)
     llm = LLM(folder, context=96, threads=1, precision="f32", device="reference")
     ids = llm.ids(asked(picture()))
-    rows = {"llava": 16, "internvl": 7 * 4, "pixtral": 5 * 4, "mistral3": 3 * 2,
+    rows = {"llava": 16, "llava-siglip": 16, "internvl": 7 * 4, "pixtral": 5 * 4, "mistral3": 3 * 2,
             "llava-next": 16 + 4 * 7}.get(kind, 5 * 4)  # tiles and the whole, four rows each
     assert sum(token >= 24 for token in ids) == rows
     wanted = theirs(kind, folder, model, picture(), ids)

@@ -113,7 +113,7 @@ def efficientnet():
 
 def dinov3(**more):
     return transformers.DINOv3ViTModel(transformers.DINOv3ViTConfig(
-        hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,
+        hidden_size=48, intermediate_size=24, num_hidden_layers=2, num_attention_heads=6,
         image_size=32, patch_size=8, num_register_tokens=2, **more,
     ))  # fmt: skip
 

@@ -10,13 +10,19 @@ import pytest
 import torch
 
 from luminal.errors import WeightsError
-from luminal.weights.checkpoints import read_pickle
+from luminal.weights.checkpoints import read_pickle, read_tensors
 
 
 def test_a_file_of_plain_tensors_is_read(tmp_path: Path) -> None:
     torch.save({"w": torch.ones(3), "b": torch.ones(2, dtype=torch.bfloat16)}, tmp_path / "a.bin")
     found = read_pickle(tmp_path / "a.bin")
     assert found["w"].tolist() == [1, 1, 1] and found["b"].astype(np.float32).tolist() == [1, 1]
+
+
+def test_the_usual_file_stands_for_the_folder(tmp_path: Path) -> None:
+    torch.save({"w": torch.ones(3)}, tmp_path / "pytorch_model.bin")
+    torch.save({"w": torch.zeros(3)}, tmp_path / "pytorch_model.fp32-00001-of-00002.bin")
+    assert read_tensors(tmp_path)["w"].tolist() == [1, 1, 1]
 
 
 def test_a_compressed_file_is_refused(tmp_path: Path) -> None:

@@ -59,6 +59,13 @@ def test_shards(tmp_path):
         Safetensors(tmp_path)
 
 
+def test_the_usual_file_stands_for_the_folder(tmp_path):
+    """Whisper large v3 has its weights in f32 beside it, under an index of another name."""
+    save_file({"a": np.arange(3)}, tmp_path / "model.safetensors")
+    save_file({"a": np.arange(4)}, tmp_path / "model.fp32-00001-of-00002.safetensors")
+    assert Safetensors(tmp_path)["a"].tolist() == [0, 1, 2]
+
+
 def test_truncated(tmp_path):
     whole = tmp_path / "whole.safetensors"
     save_file({"a": np.arange(1000)}, whole)

@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from .. import nn, ops
-from ..errors import InputError, WeightsError
+from ..errors import Unsupported, WeightsError
 from ..graph import Graph, Tensor
 from ..nn.activation import activation_of
 from .encoders import Backbone, backbone_of, encoder_tokenizer
-from .tokenizing import refused
+from .tokenizing import MAX_BATCH, batches, refused
 
-MAX_BATCH = 1024
 Made = Callable[[Tensor, Tensor], Tensor]  # (hidden states, mask) -> the output
 Head = Callable[[Graph, Backbone], Made]
 
@@ -46,12 +45,8 @@ class _Reader:
 
     def rows(self, texts: Sequence[Any], batch_size: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """(output, mask of its tokens) of each text or pair, in their order. Raises InputError."""
-        if isinstance(texts, str):
-            raise InputError("a list of texts is wanted, not one text")
-        order = sorted(range(len(texts)), key=lambda n: len(str(texts[n])))
         found: list[Any] = [None] * len(texts)
-        for start in range(0, len(order), batch_size):
-            numbers = order[start : start + batch_size]
+        for numbers in batches(texts, batch_size):
             made, mask = self._run([texts[n] for n in numbers])
             for n, row, real in zip(numbers, made, mask):
                 found[n] = (row.copy(), real)
@@ -79,6 +74,8 @@ class Reranker:
         self, directory: str | Path, max_tokens: int | None = None, **options: Any
     ) -> None:
         self._reader = _Reader(Path(directory), _scores, max_tokens, **options)
+        if (labels := self._reader.output.shape[1]) != 1:
+            raise Unsupported(f"{directory}: a classifier of {labels} labels, not of one, a score")
 
     @property
     def peak_bytes(self) -> int:

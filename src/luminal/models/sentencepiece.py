@@ -68,7 +68,8 @@ def made(spec: Spec) -> Any:
     steps = package.normalizers
     first = [steps.Precompiled(spec.charsmap)] if spec.charsmap else []
     if spec.squeezed:
-        first += [steps.Strip(), steps.Replace(package.Regex(" {2,}"), " ")]
+        spaces = ("^ +| +$", ""), (" {2,}", " ")  # no others: a tab stays where it is
+        first += [steps.Replace(package.Regex(some), less) for some, less in spaces]
     raw = spaced(model, spec.prefix, first)
     raw.add_tokens([
         package.AddedToken(text, special=kind == CONTROL, normalized=False)

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..errors import LuminalError, WeightsError, to_install
+from ..errors import InputError, LuminalError, WeightsError, to_install
 from ..weights.fields import regular
 
+MAX_BATCH = 1024  # texts that an encoder reads at once
 MOST_TOKENIZER = 64 << 20  # bytes of a tokenizer.json; those of 262,144 tokens have 33 MB
+
+
+def batches(texts: Sequence[Any], size: int) -> Iterator[list[int]]:
+    """The numbers of the texts (or pairs) of each batch: of about the same length, so that little
+    is padding. Raises InputError."""
+    if isinstance(texts, str):
+        raise InputError("a list of texts is wanted, not one text")
+    if not 1 <= size <= MAX_BATCH:
+        raise InputError(f"batch_size is from 1 to {MAX_BATCH}, not {size}")
+    order = sorted(range(len(texts)), key=lambda n: len(str(texts[n])))
+    for start in range(0, len(order), size):
+        yield order[start : start + size]
 
 
 def read_tokenizer(file: Path) -> Any:

@@ -32,7 +32,7 @@ def read_tensors(directory: Path, stem: str = "") -> Mapping[str, np.ndarray]:
     found: dict[str, np.ndarray] = {}
     if index:
         files = shards(index[0], Fields(read_json(index[0]), str(index[0])))
-    for file in files:
+    for file in [each for each in files if each.name == "pytorch_model.bin"] or files:
         found |= read_pickle(file)
     return found
 

@@ -37,6 +37,7 @@ DTYPES = {
     "U8": np.dtype(np.uint8),
     "BOOL": np.dtype(np.bool_),
 }
+USUAL = "model.safetensors"
 MOST_BYTES = 2**62
 MOST_RANK = 32
 METADATA = "__metadata__"  # an entry of the header that is no tensor: texts
@@ -75,7 +76,8 @@ class Safetensors(Mapping[str, np.ndarray]):
 
 
 def _files(path: Path) -> list[Path]:
-    """The shards behind a path, in a fixed order."""
+    """The shards behind a path, in a fixed order. Without an index what is called as usual stands
+    alone: other files beside it are the same in another type."""
     if exists(path) and path.is_dir():
         indices = sorted(path.glob("*.safetensors.index.json"))
         single = sorted(path.glob("*.safetensors"))
@@ -83,7 +85,7 @@ def _files(path: Path) -> list[Path]:
             return _files(indices[0])
         if not single:
             raise WeightsError(f"{path}: no *.safetensors file in this directory")
-        return single
+        return [file for file in single if file.name == USUAL] or single
     if not exists(path):
         raise WeightsError(f"{path}: no such file")
     if not regular(path).name.endswith(".index.json"):

@@ -75,6 +75,10 @@ class Family(ABC):
         """The scheduler's configuration as this family reads it."""
         return given
 
+    def kept(self, steps: int, strength: float) -> int:
+        """Steps that are left out where a picture is changed by strength (0 .. 1)."""
+        return steps - int(steps * strength)
+
     @abstractmethod
     def denoiser(self, graph: Graph) -> Denoiser:
         """The net in a graph, with its weights."""

@@ -32,6 +32,9 @@ class Joint(Family):
         self.channels, self.size = config.channels, config.sample_size
         self.encoders = Encoders(folder)
 
+    def kept(self, steps: int, strength: float) -> int:
+        return int(steps - steps * strength)
+
     def denoiser(self, graph: Graph) -> Denoiser:
         with nn.uninitialised():
             net = Transformer(graph, self.config)
@@ -65,7 +68,7 @@ class StableDiffusion3(Joint):
         if self.folder.has("text_encoder_3"):
             more = self.encoders.t5("_3", SHORT, **compiling)(prompt)
         else:
-            more = np.zeros((1, both.shape[1], width), np.float32)
+            more = np.zeros((1, SHORT, width), np.float32)
         pooled = np.concatenate([part[2] for part in found], -1)
         return {"context": np.concatenate([both, more], 1), "pooled": pooled}
 

@@ -70,6 +70,8 @@ class Pipeline:
         noise = _normal(rng, shape) if noise is None else np.asarray(noise, np.float32)
         if noise.shape != shape:
             raise InputError(f"noise has the shape {shape} here, not {noise.shape}")
+        if negative and family.distilled:
+            raise InputError("this model has no run without the prompt: nothing to be negative of")
         guidance = family.guidance if guidance is None else guidance
         guided = guidance > 1 and not family.distilled
         plan = self._plan(steps or family.steps, sampler, start, strength, shape)
@@ -127,8 +129,8 @@ class Pipeline:
     def _plan(
         self, steps: int, sampler: str | None, start: Any, strength: float, shape: tuple[int, ...]
     ) -> Schedule:
-        kept = max(0, steps - min(int(steps * strength), steps)) if start is not None else 0
         family = self.family
+        kept = family.kept(steps, strength) if start is not None else 0
         flowing = family.flowing(*shape[2:])
         plan = schedule(family.scheduler(self.scheduler), steps, sampler, kept, **flowing)
         if not plan.steps:

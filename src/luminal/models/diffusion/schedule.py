@@ -222,7 +222,9 @@ def _spread(noise: Noise, times: np.ndarray, whole: bool) -> tuple[np.ndarray, n
         raise Unsupported(f"{noise.given.where}: exponential or beta sigmas")
     if noise.given.flag("use_karras_sigmas"):
         ends = noise.sigmas[[-1, 0]] if whole else sigmas[[0, -1]]
-        high, low = ends ** (1 / 7)
+        if not whole:
+            ends = [noise.given.number(f"sigma_{n}", end) for n, end in zip(("max", "min"), ends)]
+        high, low = np.power(ends, 1 / 7)
         sigmas = (high + np.linspace(0, 1, len(times)) * (low - high)) ** 7
         logs = np.log(noise.sigmas)
         times = np.interp(np.log(sigmas), logs, np.arange(len(logs)))
@@ -244,6 +246,7 @@ def _euler(given: Fields, steps: int, begin: int, ancestral: bool) -> Schedule:
     noise = Noise.read(given, "linspace")
     given.text("final_sigmas_type", "zero", among=("zero",))
     given.text("interpolation_type", "linear", among=("linear",))
+    given.text("timestep_type", "discrete", among=("discrete",))
     times, sigmas = _spread(noise, noise.spaced(steps), whole=False)
     every = np.append(sigmas, 0.0)
     rows = []
@@ -265,6 +268,8 @@ def dpm(given: Fields, steps: int, begin: int = 0) -> Schedule:
     for name in ("use_lu_lambdas", "use_flow_sigmas"):
         if given.flag(name):
             raise Unsupported(f"{given.where}: {name}")
+    if given.values.get("lambda_min_clipped") not in (None, -np.inf):
+        raise Unsupported(f"{given.where}: lambda_min_clipped")
     noise, order = Noise.read(given, "linspace"), given.count("solver_order", 2, high=2)
     more = noise.spacing != "trailing"  # a time more, which is left out
     times = (noise.spaced(steps + 1)[:-1] if more else noise.spaced(steps)).round()
@@ -300,9 +305,11 @@ def flow(
     https://arxiv.org/abs/2210.02747; Esser et al. 2024, https://arxiv.org/abs/2403.03206). shift:
     the exponent of a config that shifts by the size of the picture. even: from 1 to 1 / steps
     before the shift, whatever the config's last one is."""
-    for name in ("use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas", "invert_sigmas"):
-        if given.flag(name):
+    for name in ("use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas", "invert_sigmas",
+                 "stochastic_sampling", "shift_terminal"):  # fmt: skip
+        if given.values.get(name):
             raise Unsupported(f"{given.where}: {name}")
+    given.text("time_shift_type", "exponential", among=("exponential",))
     count = given.count("num_train_timesteps", 1000)
     if given.flag("use_dynamic_shifting"):
         if shift is None:

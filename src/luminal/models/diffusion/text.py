@@ -85,13 +85,14 @@ def _clip(place: Path) -> Any:
     )
     words = splits.Split(package.Regex(CLIP_WORDS), behavior="removed", invert=True)
     made.pre_tokenizer = splits.Sequence([words, splits.ByteLevel(add_prefix_space=False)])
-    ends = [made.token_to_id(name) for name in ("<|endoftext|>", "<|startoftext|>")]
+    names = ["<|endoftext|>", "<|startoftext|>"]
+    ends = [made.token_to_id(name) for name in names]
     if None in ends:
         raise WeightsError(f"{place}: no tokens <|startoftext|> and <|endoftext|>")
-    made.post_processor = package.processors.RobertaProcessing(
-        sep=("<|endoftext|>", ends[0]), cls=("<|startoftext|>", ends[1]),
-        trim_offsets=False, add_prefix_space=False,
-    )  # fmt: skip
+    made.post_processor = package.processors.RobertaProcessing(  # names differ by version
+        *zip(names, ends), False, False
+    )
+    made.add_special_tokens(names)
     return made
 
 

@@ -18,11 +18,11 @@ class CLIPTextConfig:
     """Sizes of a text encoder, under the names of its config.json."""
 
     vocab_size: int = 49408
-    hidden_size: int = 768
-    intermediate_size: int = 3072
-    projection_dim: int = 768
+    hidden_size: int = 512
+    intermediate_size: int = 2048
+    projection_dim: int = 512
     num_hidden_layers: int = 12
-    num_attention_heads: int = 12
+    num_attention_heads: int = 8
     max_position_embeddings: int = 77
     hidden_act: str = "quick_gelu"
     layer_norm_eps: float = 1e-5

@@ -33,6 +33,8 @@ def depth(w: Named, pixels: Tensor, config: Fields) -> Tensor:
     eye = config.fields("backbone_config")
     found, _, before = states(w["backbone"], pixels, eye)
     eps = eye.number("layer_norm_eps", 1e-6, low=0, high=1)
+    if config.number("head_in_index", -1) != -1:
+        raise config.wrong("head_in_index", "-1, the last map, which alone is built")
     patch = int(w["backbone"].tensor().shape[2])
     grid = int(pixels.shape[2]) // patch, int(pixels.shape[3]) // patch
     factors = config.numbers_or("reassemble_factors", FACTORS, 4)

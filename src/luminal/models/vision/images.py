@@ -20,6 +20,12 @@ MOST_PIXELS = 1 << 27
 MOST_BYTES = 1 << 28
 WHOLE = 384  # pixels of a side from which on nothing is cut off by crop_pct
 IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
+PROCESSORS: dict[str, dict[str, Any]] = {  # by how their names begin: what they usually do
+    "Detr": {"default_to_square": False, "max_size": 1333},
+    "CLIP": {"default_to_square": False},
+    "Bit": {"default_to_square": False},
+    "ConvNext": {"default_to_square": False, "crop_pct": 224 / 256},
+}
 ORIENTATION = 0x0112  # the EXIF tag of how a camera was held
 
 
@@ -41,7 +47,7 @@ def read_image(source: Source) -> Any:
     if isinstance(source, np.ndarray):
         if source.dtype != np.uint8 or source.ndim != 3 or source.shape[2] != 3:
             raise InputError(f"a picture is (height, width, 3) u8, not {source.shape}")
-        return module.fromarray(source)
+        return _rgb(module.fromarray(source))
     name, stream = _opened(source)
     try:
         with warnings.catch_warnings():
@@ -92,6 +98,8 @@ def from_data_url(url: str) -> bytes:
 
 
 def _rgb(image: Any) -> Any:
+    if not all(image.size):
+        raise InputError("a picture of {} x {} pixels".format(*image.size))
     turned = image.getexif().get(ORIENTATION, 1) != 1
     if turned:
         from PIL import ImageOps
@@ -133,7 +141,11 @@ def processor(directory: Path) -> Fields:
         if exists(directory / name):
             given = read_json(directory / name)
             inner = given.get("image_processor")
-            return Fields(inner if isinstance(inner, dict) else given, str(directory / name))
+            found = Fields(inner if isinstance(inner, dict) else given, str(directory / name))
+            kinds = (found.text(f"{n}_type", "") for n in ("image_processor", "feature_extractor"))
+            kind = next(filter(None, kinds), "")
+            usual = next((PROCESSORS[n] for n in PROCESSORS if kind.startswith(n)), {})
+            return with_usual(found, usual)
     return Fields({}, str(directory))
 
 
@@ -145,10 +157,20 @@ def normal(
     return ((pixels - mean) / std).transpose(2, 0, 1).astype(np.float32)
 
 
+def resized(image: Any, size: tuple[int, int], resample: int) -> Any:
+    """A picture of this (width, height), of at least a pixel. Raises InputError where it would have
+    more than MOST_PIXELS, as a long and narrow one may."""
+    width, height = (max(1, side) for side in size)
+    if width * height > MOST_PIXELS:
+        raise InputError(f"a picture of {image.size[0]} x {image.size[1]} pixels is seen as "
+                         f"{width} x {height}; at most {MOST_PIXELS} pixels are")  # fmt: skip
+    return image.resize((width, height), resample)
+
+
 def middle(image: Any, shortest: int, side: int) -> Any:
-    """The square in the middle, after the shortest side has become so long."""
+    """The square in the middle, after the shortest side has become so long. Raises InputError."""
     size = shortest_side(image.size, shortest)
-    return centre(image.resize(size, pillow().Resampling.BICUBIC), side, side)
+    return centre(resized(image, size, pillow().Resampling.BICUBIC), side, side)
 
 
 def centre(image: Any, width: int, height: int) -> Any:
@@ -169,12 +191,15 @@ def shortest_side(size: tuple[int, int], side: int, longest: int | None = None) 
     return (rounded, other) if size[0] <= size[1] else (other, rounded)
 
 
-def wanted_size(given: Fields, size: tuple[int, int], square: bool = True) -> tuple[int, int]:
-    """(width, height) that a picture of this size is resized to, as `size` says. square: whether a
-    number alone is both sides, not the shorter one. Raises WeightsError."""
+def wanted_size(given: Fields, size: tuple[int, int]) -> tuple[int, int]:
+    """(width, height) that a picture of this size is resized to, as `size` says: a number alone is
+    both sides, or without default_to_square the shorter one, the longer at most max_size. Raises
+    WeightsError."""
     if isinstance(given.values.get("size"), int):
         side = given.count("size")
-        return (side, side) if square else shortest_side(size, side)
+        if not given.flag("default_to_square", True):
+            return shortest_side(size, side, given.count_if("max_size"))
+        given = Fields({**given.values, "size": {"height": side, "width": side}}, given.where)
     wanted = given.fields("size")
     if given.has("ensure_multiple_of"):
         return _multiples(given, size)
@@ -205,33 +230,37 @@ def _multiples(given: Fields, size: tuple[int, int]) -> tuple[int, int]:
     return width, height
 
 
-def prepared(image: Any, given: Fields, square: bool = True) -> np.ndarray:
+def prepared(image: Any, given: Fields) -> np.ndarray:
     """(3, height, width) f32 as a preprocessor_config.json says, with what is usual filled in:
-    do_resize, size, resample (Pillow's number), do_center_crop, crop_size, crop_pct, do_normalize,
-    image_mean, image_std. Raises WeightsError."""
+    do_resize, size, resample (Pillow's number), do_center_crop, crop_size, crop_pct, do_rescale,
+    rescale_factor, rescale_offset, do_normalize, image_mean, image_std. Raises WeightsError,
+    InputError."""
     if given.flag("do_resize", True) and given.has("crop_pct"):
         image = _inner(image, given, given.number("crop_pct", low=0.01, high=1))
     elif given.flag("do_resize", True):
-        image = image.resize(wanted_size(given, image.size, square), _filter(given))
+        image = resized(image, wanted_size(given, image.size), _filter(given))
     if given.flag("do_center_crop"):
         image = centre(image, *_crop_size(given))
-    scale = given.number("rescale_factor", 1 / 255, low=0) if given.flag("do_rescale", True) else 1
-    if not given.flag("do_normalize", True):
-        return normal(image, (0, 0, 0), (1, 1, 1), scale)
-    std = given.numbers("image_std", 3)
-    found = normal(image, given.numbers("image_mean", 3), std, scale)
+    rescaled = given.flag("do_rescale", True)
+    scale = given.number("rescale_factor", 1 / 255, low=0) if rescaled else 1
+    below = float(rescaled and given.flag("rescale_offset"))
+    mean, std = [0.0] * 3, [1.0] * 3
+    if given.flag("do_normalize", True):
+        mean, std = given.numbers("image_mean", 3), given.numbers("image_std", 3)
+    found = normal(image, [value + below for value in mean], std, scale)
     if given.flag("include_top"):  # of EfficientNet: divided twice
-        found = found / np.array(std, np.float32)[:, None, None]
+        found = found / np.array(given.numbers("image_std", 3), np.float32)[:, None, None]
     return found
 
 
 def _inner(image: Any, given: Fields, share: float) -> Any:
     """ConvNeXt's: of small squares, more is seen around what is cut out; large ones are warped."""
-    side = given.fields("size").count("shortest_edge")
+    alone = isinstance(given.values.get("size"), int)
+    side = given.count("size") if alone else given.fields("size").count("shortest_edge")
     if side >= WHOLE:
         return image.resize((side, side), _filter(given))
     larger = shortest_side(image.size, int(side / share))
-    return centre(image.resize(larger, _filter(given)), side, side)
+    return centre(resized(image, larger, _filter(given)), side, side)
 
 
 def _filter(given: Fields) -> int:

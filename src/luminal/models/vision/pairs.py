@@ -117,12 +117,13 @@ class Pairs:
         if not self.clip:
             return {**both, "size": {"height": side, "width": side}}
         cut = {"do_center_crop": True, "crop_size": {"height": side, "width": side}}
-        return {**both, "size": {"shortest_edge": side}, **cut}
+        return {**both, "size": side, "default_to_square": False, **cut}
 
     def _text_config(self, given: Fields) -> CLIPTextConfig:
         if self.clip:
             return CLIPTextConfig.read(given)
-        usual = {"vocab_size": 32000, "max_position_embeddings": 64, "layer_norm_eps": 1e-6,
+        usual = {"hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12,
+                 "vocab_size": 32000, "max_position_embeddings": 64, "layer_norm_eps": 1e-6,
                  "hidden_act": "gelu_pytorch_tanh", "eos_token_id": 1}  # fmt: skip
         known = {n: v for n, v in given.values.items() if v is not None}
         config = CLIPTextConfig.read(Fields({**usual, **known}, given.where))
@@ -164,8 +165,7 @@ class Pairs:
     def __call__(self, images: Sequence[Source], texts: Sequence[str]) -> np.ndarray:
         """(images, texts) f32: of CLIP, how likely each text is among them; of SigLIP, how likely
         each fits by itself. Raises InputError."""
-        given, square = self._prepared, not self.clip
-        seen = [self.pixels(prepared(read_image(image), given, square)) for image in images]
+        seen = [self.pixels(prepared(read_image(image), self._prepared)) for image in images]
         scores = self.fit(np.stack(seen), np.stack([self.tokens(self.encode(t)) for t in texts]))
         if not self.clip:
             return np.asarray(1 / (1 + np.exp(-scores)))

@@ -34,7 +34,8 @@ class PixtralSight(Sight):
         super().__init__(eyes, pictures)
         own = self.given.fields("vision_config")
         self.patch, self.heads = own.count("patch_size", 16), own.count("num_attention_heads", 16)
-        self.merge = self.given.count("spatial_merge_size", 1)
+        usual_merge = 2 if self.given.text("model_type", "") == "mistral3" else 1
+        self.merge = self.given.count("spatial_merge_size", usual_merge)
         self.head_dim = own.count("head_dim", own.count("hidden_size", 1024) // self.heads)
         usual = own.number("rope_theta", 10000.0, low=1)
         self.theta = own.fields("rope_parameters").number("rope_theta", usual, low=1)

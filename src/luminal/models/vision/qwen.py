@@ -228,12 +228,11 @@ class QwenSight(Sight):
             raise InputError(f"a picture of {size[0]} x {size[1]} pixels: one side is more than "
                              f"{LONGEST} times as long as the other")  # fmt: skip
         width, height = (round(side / step) * step for side in size)
-        scale = math.sqrt(size[0] * size[1])
         if width * height > most:
-            scale = scale / math.sqrt(most)
+            scale = math.sqrt(size[0] * size[1] / most)
             width, height = (max(step, math.floor(s / scale / step) * step) for s in size)
         elif width * height < least:
-            scale = math.sqrt(least) / scale
+            scale = math.sqrt(least / (size[0] * size[1]))
             width, height = (math.ceil(s * scale / step) * step for s in size)
         return width, height
 

@@ -262,7 +262,7 @@ class LlavaNet(nn.Module):
 
 
 class Llava(SquareSight):
-    """The middle square of a picture."""
+    """The middle square of a picture, or all of it, where its processor (SigLIP's) cuts nothing."""
 
     mean, std = CLIP_MEAN, CLIP_STD
     renames = (
@@ -275,6 +275,9 @@ class Llava(SquareSight):
         return LlavaNet(graph, self.tower, self.pictures.width, self.given)
 
     def squares(self, image: Any) -> list[Any]:
+        cut = not self.processor.fields("size").has("height")
+        if not self.processor.flag("do_center_crop", cut):
+            return [image.resize((self.size, self.size), pillow().Resampling.BICUBIC)]
         return [middle(image, self.size, self.size)]
 
     def places(self, image: Any) -> str:

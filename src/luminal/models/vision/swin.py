@@ -45,9 +45,10 @@ def swin(w: Named, pixels: Tensor, config: Fields) -> Tensor:
     if w.has("embeddings.position_embeddings"):
         places = w.tensor("embeddings.position_embeddings")
         x = x + places.unflatten(1, (int(x.shape[1]), int(x.shape[2])))
+    trained_side = config.count("image_size", 224) // int(patch.tensor().shape[2])
     for stage, layers in enumerate(w["encoder"]["layers"].each()):
-        size = min(window, int(x.shape[1]), int(x.shape[2]))
-        small = min(int(x.shape[1]), int(x.shape[2])) <= window
+        side = trained_side >> stage if second else min(int(n) for n in x.shape[1:3])
+        size, small = min(window, side), side <= window
         for place, block in enumerate(layers["blocks"].each()):
             shift = window // 2 if place % 2 and not small else 0
             bias = _table(block["attention"], size, trained[stage])

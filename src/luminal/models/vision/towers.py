@@ -16,6 +16,10 @@ KINDS = {  # model_type -> whether there is a class token, and a norm before all
     "clip_vision_model": True, "siglip_vision_model": False, "idefics3_vision": False,
     "smolvlm_vision": False, "internvl_vision": True,
 }  # fmt: skip
+LARGE = {"hidden_size": 1152, "num_attention_heads": 16}
+USUAL: dict[str, dict[str, int]] = {  # of a kind, where its file leaves it out
+    "siglip_vision_model": {"patch_size": 16}, "idefics3_vision": LARGE, "smolvlm_vision": LARGE,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,9 @@ class TowerConfig:
             act, eps = "gelu", 1e-6
             sides = {name: _side(given, name) for name in ("image_size", "patch_size")}
             given = Fields({**given.values, **sides}, given.where)
-        return sizes(TowerConfig(hidden_act=act, layer_norm_eps=eps, classed=classed), given)
+        own = USUAL.get(given.text("model_type"), {})
+        usual = TowerConfig(hidden_act=act, layer_norm_eps=eps, classed=classed, **own)
+        return sizes(usual, given)
 
     @property
     def side(self) -> int:

@@ -41,14 +41,14 @@ def states(w: Named, pixels: Tensor, config: Fields) -> tuple[list[Tensor], Tens
     tokens stand before those of patches) of pixels (1, 3, height, width)."""
     kind = config.text("model_type")
     eps = config.number("layer_norm_eps", EPS.get(kind, 1e-12), low=0, high=1)
-    heads = config.count("num_attention_heads", 12)
+    heads = config.count("num_attention_heads", 6 if kind == "dinov3_vit" else 12)
     act = activation_of(config.text("hidden_act", "gelu", among=BY_NAME))
     x = w.conv2d(pixels, int(w.tensor().shape[2]), 0)
     grid = int(x.shape[2]), int(x.shape[3])
     first = [w.tensor(n) for n in ("cls_token", "register_tokens") if w.has(n)]
     x = x.flatten(2, 3).transpose(1, 2)
     if w.has("position_embeddings"):
-        places = _places(w.tensor("position_embeddings"), *grid)
+        places = _places(w.tensor("position_embeddings"), *grid, kind == "dinov2_with_registers")
         x = ops.cat([first[0], x], 1) + places
         x = ops.cat([x[:, :1], *first[1:], x[:, 1:]], 1) if len(first) > 1 else x
     else:
@@ -86,14 +86,30 @@ def _widened(w: Named, x: Tensor, act: Activation) -> Tensor:
     return w["fc2"].linear(act(wide))
 
 
-def _places(learned: Tensor, height: int, width: int) -> Tensor:
-    """(1, 1 + height width, width) of a square of learned places behind that of the class."""
+def _places(learned: Tensor, height: int, width: int, smooth: bool) -> Tensor:
+    """(1, 1 + height width, width) of a square of learned places behind that of the class. smooth:
+    of fewer places each stands for all that it covers."""
     side = math.isqrt(int(learned.shape[1]) - 1)
     if (height, width) == (side, side):
         return learned
-    image = learned[:, 1:].unflatten(1, (side, side)).permute(0, 3, 1, 2)
+    image = learned[:, 1:].unflatten(1, (side, side))
+    if smooth:
+        rows, columns = (learned.graph.constant(_shares(side, n)) for n in (height, width))
+        image = ops.einsum("ay,bx,nyxd->nabd", rows, columns, image).flatten(1, 2)
+        return ops.cat([learned[:, :1], image], 1)
+    image = image.permute(0, 3, 1, 2)
     image = ops.interpolate(image, size=(height, width), mode="bicubic")
     return ops.cat([learned[:, :1], image.flatten(2, 3).transpose(1, 2)], 1)
+
+
+def _shares(count: int, size: int) -> np.ndarray:
+    """(size, count) f32: how much each of `count` places is in one of `size`, by Keys's cubic
+    (1981, https://doi.org/10.1109/TASSP.1981.1163711) over at least the length of the new one."""
+    middles = (np.arange(size)[:, None] + 0.5) * count / size
+    far = np.abs(np.arange(count) + 0.5 - middles) / max(count / size, 1)
+    near, outer = (1.5 * far - 2.5) * far**2 + 1, ((2.5 - 0.5 * far) * far - 4) * far + 2
+    found = np.where(far < 1, near, np.where(far < 2, outer, 0))
+    return (found / found.sum(1, keepdims=True)).astype(np.float32)
 
 
 def _angles(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ....errors import Unsupported
-from ....graph.dtype import DType, boolean, f32, f64, i32, i64, u8, u16, u32, u64
+from ....graph.dtype import DType, boolean, f32, f64, i32, i64, u8, u32, u64
 from ....graph.node import Node
 from .writer import Writer
 
@@ -20,7 +20,7 @@ PLAIN = {
 LOGIC = {"add": "Or", "max": "Or", "or": "Or", "mul": "And", "min": "And", "and": "And",
          "xor": "Xor"}  # fmt: skip
 BITS = {"and": "BitwiseAnd", "or": "BitwiseOr", "xor": "BitwiseXor"}
-UNSIGNED = {1: u8, 2: u16, 4: u32, 8: u64}
+SHIFTED = {1: u8, 2: u32, 4: u32, 8: u64}  # by their bytes: onnxruntime shifts no u16
 
 
 def written(out: Writer, node: Node, *operands: str) -> str:
@@ -36,6 +36,9 @@ def written(out: Writer, node: Node, *operands: str) -> str:
         condition, x, y = operands
         return out.where(condition, x, y, node.dtype)
     if name in SPECIAL:
+        if kind is boolean:  # which Mod and BitShift do not take
+            found = SPECIAL[name](out, u8, *(out.cast(x, u8) for x in operands))
+            return out.cast(found, boolean)
         return SPECIAL[name](out, node.dtype, *operands)
     if name in BITS:
         return out.op(BITS[name], *operands)
@@ -79,30 +82,36 @@ def _mod(out: Writer, kind: DType, x: str, y: str) -> str:
         differ = out.op("Less", signs, out.number(0, kind))
         return out.op("Where", differ, out.op("Add", rest, y), rest)
     none, safe = _safe(out, kind, y)
-    return out.op("Where", none, out.number(0, kind), out.op("Mod", x, safe))
+    return out.where(none, out.number(0, kind), out.op("Mod", x, safe), kind)
 
 
 def _safe(out: Writer, kind: DType, y: str) -> tuple[str, str]:
     none = out.op("Equal", y, out.number(0, kind))
-    return none, out.op("Where", none, out.number(1, kind), y)
+    return none, out.where(none, out.number(1, kind), y, kind)
 
 
 def _floor_div(out: Writer, kind: DType, x: str, y: str) -> str:
-    """x less its remainder is a multiple."""
+    """Div rounds towards 0: one less where signs differ and something remains."""
     none, safe = _safe(out, kind, y)
-    found = out.op("Div", out.op("Sub", x, out.op("Mod", x, safe)), safe)
-    return out.op("Where", none, out.number(0, kind), found)
+    zero, found = out.number(0, kind), out.op("Div", x, safe)
+    if kind.is_signed:
+        even = out.op("Equal", out.op("Mod", x, safe), zero)
+        differ = out.op("Xor", out.op("Less", x, zero), out.op("Less", safe, zero))
+        less = out.op("And", out.op("Not", even), differ)
+        found = out.op("Sub", found, out.cast(less, kind))
+    return out.where(none, zero, found, kind)
 
 
 def _shift(direction: str) -> Callable[..., str]:
     def shifted(out: Writer, kind: DType, x: str, y: str) -> str:
-        if kind.is_signed and direction == "RIGHT":
-            power = out.op("Pow", out.number(2.0, f64), out.cast(y, f64))
-            return _floor_div(out, kind, x, out.cast(power, kind))
-        plain = UNSIGNED[kind.bytes]
-        both = (out.cast(x, plain), out.cast(y, plain)) if kind.is_signed else (x, y)
-        found = out.op("BitShift", *both, direction=direction)
-        return out.cast(found, kind) if kind.is_signed else found
+        plain, sign = SHIFTED[kind.bytes], ""
+        if kind.is_signed and direction == "RIGHT":  # of x < 0 what -1 - x becomes
+            below = out.op("Less", x, out.number(0, kind))
+            sign = out.where(below, out.number(-1, kind), out.number(0, kind), kind)
+            x = out.op("BitwiseXor", x, sign)
+        found = out.op("BitShift", *(out.cast(n, plain) for n in (x, y)), direction=direction)
+        found = out.cast(found, kind)
+        return out.op("BitwiseXor", found, sign) if sign else found
 
     return shifted
 

@@ -9,12 +9,13 @@ import numpy as np
 from onnx import GraphProto, helper, numpy_helper
 
 from ....errors import Unsupported
-from ....graph.dtype import DType, boolean
+from ....graph.dtype import DType, boolean, i16, i32, i64, u16, u64
 from ....graph.index import Atom, Index
 from .. import kinds
 
 Size: TypeAlias = "int | Index"
 OPSET = 18  # reductions with axes as operands, bits of integers
+WHERE = {i16: i32, u16: i32, u64: i64}  # what onnxruntime has no Where for: what holds them
 
 
 class Writer:
@@ -70,7 +71,11 @@ class Writer:
     # ---- small parts
 
     def where(self, condition: str, x: str, y: str, dtype: DType) -> str:
-        """A choice; of bools, for which runtimes have no Where, by logic."""
+        """A choice; of bools, for which runtimes have no Where, by logic, of some integers in
+        others."""
+        if (wide := WHERE.get(dtype)) is not None:
+            both = (self.cast(each, wide) for each in (x, y))
+            return self.cast(self.op("Where", condition, *both), dtype)
         if dtype is not boolean:
             return self.op("Where", condition, x, y)
         second = self.op("And", self.op("Not", condition), y)
