@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from default_cases import (
 from test_default import TARGETS, assert_right
 
 from luminal.backend.cpu.target import named
+from luminal.graph.dtype import bf16
 from luminal.kernel.kernel import Guard
 from luminal.scheduling.default import default_schedule
 from luminal.scheduling.prepare import prepare
@@ -67,6 +69,15 @@ def pooled(high=240, wide=320, c=24):
     return kernel("pool", buffers, {"y": high, "x": wide, "c": c, "r": 2, "s": 2}, [acc])
 
 
+def turned_in_blocks(n=48, m=64):
+    """Rows of a matrix as blocks of 32 x 32 of the turned one, rounded."""
+    row, column = I("b") * 32 + "j", I("a") * 32 + "i"
+    rounded = op("cast", load("X", row, column), dtype=bf16)
+    copy = value("copy", "abij", rounded, store=store("Y", "a", "b", "i", "j"))
+    buffers = [buffer("X", 32 * m, 32 * n), buffer("Y", n, m, 32, 32, dtype=bf16)]
+    return kernel("turned", buffers, {"a": n, "b": m, "i": 32, "j": 32}, [copy])
+
+
 def joined(m=6400, k=96, n=32):
     """A product with two arrays side by side, one of them activated."""
     second = silu(add(load("B", "m", I("k") - k // 2), load("bias", I("k") - k // 2)))
@@ -97,6 +108,15 @@ def test_lanes_are_pixels_of_a_row(make, target):
 def test_units_of_a_pool_are_rows(target):
     _, found = paths(pooled(), target)
     assert [loop.axis for loop in found["acc"] if loop.kind == "parallel"] == ["y"]
+
+
+@pytest.mark.parametrize("target", CHOOSING, ids=lambda t: t.name)
+def test_all_threads_turn_an_operand(target):
+    """An axis that is turned in registers, 32 long, is one block: its rows are shared out too."""
+    (part,) = prepare(turned_in_blocks(), target)
+    made, schedule = default_schedule(part, target)
+    shared = [x for x in schedule.paths["copy"] if x.kind == "parallel"]
+    assert prod(-(-int(made.axes[x.axis]) // x.step) for x in shared) >= 2 * target.threads
 
 
 @pytest.mark.parametrize("target", CHOOSING, ids=lambda t: t.name)

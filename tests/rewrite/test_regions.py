@@ -14,6 +14,8 @@ from programs import programs
 from luminal import ops, train
 from luminal.backend import reference
 from luminal.graph.graph import Graph
+from luminal.graph.passes import program_of, run_passes
+from luminal.precision import default_passes
 from luminal.rewrite.cuts import cuts_of, facts_of
 from luminal.rewrite.normalise import normalise
 from luminal.rewrite.optimise import optimise
@@ -47,6 +49,21 @@ def encoder_layer(graph, x, mask, width, heads):
     x = ops.layer_norm(out + x, width, graph.parameter((width,)), graph.parameter((width,)))
     out = linear(ops.gelu(linear(x, 2 * width)), width)
     return ops.layer_norm(out + x, width, graph.parameter((width,)), graph.parameter((width,)))
+
+
+def test_channels_of_heads_lie_inside_of_the_heads():
+    """Whatever reads them: those of keys are not summed with constants, as heads are."""
+    graph = Graph()
+    x = graph.tensor((1, 128, 64))
+    for _ in range(2):
+        x = encoder_layer(graph, x, None, 64, 4)
+    x.output()
+    program = run_passes(program_of(graph), default_passes("bf16"))
+    normal = normalise(graph.space, list(program.roots))
+    regions(normal)
+    shapes = [list(map(str, b.shape)) for b in normal.buffers if b.kind == "temporary"]
+    several = [shape for shape in shapes if {"4", "16"} <= {*shape}]
+    assert several and all(shape.index("4") < shape.index("16") for shape in several)
 
 
 def encoder(layers):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from plan_nets import program, region_of
 
-from luminal import Graph, nn
+from luminal import Graph, nn, ops
 from luminal.backend.cpu.instructions import DPBF16PS
 from luminal.backend.cpu.target import named
 from luminal.graph.dtype import bf16, f32, f64, i8, i32, u8
@@ -56,6 +56,14 @@ def test_products_of_narrow_numbers_cost_less_where_an_instruction_has_them(narr
     region = region_of(graph, [(x @ y).node]).region
     slow, fast = (optimise(region, of(name)).cost for name in ("avx512", "vnni"))
     assert gain <= slow / fast < 1.25 * gain
+
+
+def test_registers_of_matrices_do_not_join():
+    """A sum that a concatenation reads is walked at all places of the joined array."""
+    graph = Graph()
+    pairs = [[graph.tensor((6, 256, n), "bf16").cast(f32) for n in (256, 64)] for _ in range(2)]
+    region = region_of(graph, [ops.cat([a @ b for a, b in pairs], 0).node]).region
+    assert [len(optimise(region, of(name)).pieces) for name in ("avx512", "amx")] == [3, 3]
 
 
 def rows_of_packed_weights(machine: str, usual: int) -> list[int]:
