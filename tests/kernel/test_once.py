@@ -373,6 +373,20 @@ def test_what_changes_is_made_once_and_constants_are_packed() -> None:
     assert not makes_operands(reader) and makes_operands(replace(fixed, buffers=buffers))
 
 
+def test_channels_side_by_side_stay_so_in_what_windows_are_written_out_to() -> None:
+    """Though the weights have the taps inside of the channels."""
+    y, x = Index.of("y") + "r" - 1, Index.of("x") + "s" - 1
+    seen = Guard((y, x, 27 - y, 27 - x), load("X", y, x, "c"), const(0.0))
+    pair = [cast(cast(seen, bf16), f32), cast(load("W", *"ocrs", dtype=bf16), f32)]
+    acc = value("acc", "yxo", mul(*pair), total("crs"), store=store("Y", *"yxo"))
+    shapes = [buffer("X", 28, 28, 128), buffer("W", 128, 128, 3, 3, dtype=bf16, constant=True),
+              buffer("Y", 28, 28, 128)]  # fmt: skip
+    made = cases.kernel("conv", shapes, dict(y=28, x=28, o=128, c=128, r=3, s=3), [acc])
+    amx = named("amx", 2)
+    maker, _ = several.several(prepare(made, amx)[0], amx)
+    assert maker.values[0].axes[-1] == "c"
+
+
 @pytest.mark.parametrize("size, apart", [(3072, True), (256, False)])
 def test_long_arrays_beside_a_short_product_are_walked_by_a_kernel_of_their_own(
     size: int, apart: bool

@@ -117,8 +117,11 @@ def _apart(
 
 
 def _spelled(kernel: Kernel, value: Value, body: Expression) -> Made:
-    """An element of its own for each point at which the operand varies."""
-    axes = {a: kernel.axes[a] for a in value.points if a in kernel.axes_of(body)}
+    """An element of its own for each point at which the operand varies; what lies side by side of
+    that over which is summed does so here."""
+    near = {e.index[-1].text for e in walk(body) if isinstance(e, Load) and e.index} & {*value.over}
+    order = sorted(value.points, key=near.__contains__)
+    axes = {a: kernel.axes[a] for a in order if a in kernel.axes_of(body)}
     return axes, body, tuple(map(Index.of, axes)), _asked(kernel, body)
 
 
