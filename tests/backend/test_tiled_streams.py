@@ -16,9 +16,10 @@ from lower_cases import Case, arrays_of, compare, run_native
 from oracles.program import interpret
 from test_fragment_attention import narrow
 
-from luminal import Graph
+from luminal import Graph, ops
 from luminal.backend import devices
 from luminal.backend.reference.kernels import evaluate
+from luminal.graph.dtype import bf16
 from luminal.kernel.kernel import Kernel
 from luminal.lowering.legal import check
 from luminal.lowering.lower import lower
@@ -66,6 +67,26 @@ def test_sizes_of_run_time(s: int, causal: bool) -> None:
 def test_what_they_do_not_fit_is_left_to_vectors(q: int, k: int, d: int) -> None:
     (part,) = prepare(narrow(attention(2, q, k, d)), AMX)
     assert not products(lower(*default_schedule(part, AMX), AMX))
+
+
+@pytest.mark.parametrize("result", ["bf16", "f32"])
+def test_weights_are_rounded_where_all_else_is(
+    monkeypatch: pytest.MonkeyPatch, result: str
+) -> None:
+    """As PyTorch does with operands of bf16; not where what comes of them is f32."""
+    monkeypatch.setitem(devices._LOADERS, "interpreted", lambda: Interpreted("amx"))
+    graph = Graph()
+    given = [graph.tensor((2, 64, 64), "bf16") for _ in "qkv"]
+    q, k, v = (t.cast("f32") for t in given)
+    ops.scaled_dot_product_attention(q, k, v).cast(result).output()
+    drawn = np.random.default_rng(0).standard_normal((3, 2, 64, 64), dtype=np.float32)
+    feeds = drawn.astype(bf16.numpy)
+    runs = [graph.compile(device="reference"), graph.compile("interpreted")]
+    want, got = (np.asarray(each(*feeds), np.float32) for each in runs)
+    bound = 2e-2 if result == "bf16" else 1e-5
+    assert np.abs(got - want).max() < bound * np.abs(want).max()
+    found = set[str]().union(*(products(k.program) for k in runs[1].kernels))
+    assert found == ({"tdpbf16ps"} if result == "bf16" else set())
 
 
 def test_rows_of_any_length_keep_no_scores(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -252,7 +252,8 @@ class Methods:
         ...
     def cholesky(self, upper: builtins.bool = ...) -> Tensor:
         """The lower triangle L with L L^T = a, for symmetric positive definite (..., n, n), n
-        fixed; its transpose if upper. NaN where a is not positive definite."""
+        fixed; its transpose if upper. NaN where a is not positive definite. Of a its lower triangle
+        is read; the gradient is symmetric."""
     def cholesky_inverse(self, upper: builtins.bool = ...) -> Tensor:
         """The inverse of L L^T from the triangle L, or U^T U from U."""
     def cholesky_solve(self, a: Tensor = ..., upper: builtins.bool = ..., *, input: Tensor =

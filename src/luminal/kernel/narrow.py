@@ -61,6 +61,16 @@ def half_weights(kernel: Kernel, instructions: Collection[MatrixInstruction]) ->
     return replace(kernel, values=tuple(_half(v, known, kinds) for v in kernel.values))
 
 
+def rounded_behind(kernel: Kernel) -> bool:
+    """What running softmaxes weigh is of bf16, and so is all that is stored of it: their weights
+    may be rounded too, as PyTorch's attention does with operands of bf16."""
+    sums = [v for v in kernel.values if v.rescale and v.factors]
+    given = all(any(narrow(x, bf16, v.dtype) for x in v.factors) for v in sums)
+    late = kernel.behind([v.name for v in sums])
+    stored = (v for v in kernel.values if v.store and v.name in late)
+    return bool(sums) and given and all(v.dtype is bf16 for v in stored)
+
+
 def _half(v: Value, known: Mapping[str, Value], kinds: Collection[DType]) -> Value:
     online = v.reduction is not None and v.reduction.rescale is not None
     sides = [_weight(factor, known) for factor in v.factors]

@@ -15,7 +15,7 @@ from collections import deque
 from dataclasses import replace
 
 from ..kernel.kernel import Kernel
-from ..kernel.narrow import half_weights, whole_weights
+from ..kernel.narrow import half_weights, rounded_behind, whole_weights
 from ..kernel.schedule import Layout, Schedule
 from ..kernel.target import Target
 from ..lowering.library import call, libraries
@@ -75,7 +75,8 @@ def drafted(kernel: Kernel, target: Target, decisions: Decisions | None = None) 
     narrow = {i.first for i in target.instructions if i.registers}
     some = target.rounds or any(b.dtype in narrow for b in kernel.buffers)
     if some and found.streams and not _in_matrices(found):
-        half = half_weights(kernel, target.instructions) if target.rounds else kernel
+        free = target.rounds or rounded_behind(kernel)
+        half = half_weights(kernel, target.instructions) if free else kernel
         other = outline(half, target, decisions)
         if not _in_matrices(other):
             other = outline(half, target, decisions, rows=True)
