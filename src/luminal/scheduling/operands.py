@@ -115,13 +115,14 @@ def _operand(found: Outline, name: str, arg: Expression, value: Value, tile: Til
 
 
 def _worth(found: Outline, arg: Expression, axes: frozenset[str], value: Value, tile: Tile) -> bool:
-    if tile.matrices and found.streams:
-        return True
-    copied = {c.load for c in tile.copies}
+    facts, copied = found.facts, {c.load for c in tile.copies}
+    body = _narrow(facts, arg, value, tile)
+    if tile.matrices and tile.pair and found.streams:
+        x = facts.access(body) if isinstance(body, Load) and tile.lane not in axes else None
+        size = tile.size(tile.rows)
+        return not (x and instructions.lies(facts, x, tile.pair, tile.rows, size))
     if any(e in copied for e in walk(arg) if isinstance(e, Load)):
         return True
-    facts = found.facts
-    body = _narrow(facts, arg, value, tile)
     work = sum(1 for e in walk(body) if isinstance(e, Apply)) and weight(body)
     if value.rescale and body.dtype is not arg.dtype:
         return True  # pairs of a stream: see `Facts._pairs_along`
