@@ -56,13 +56,12 @@ class Schedule:
     paths: value -> loops. layouts: constant buffer or tile of a value -> digits over its dimension
     numbers (a value's dimensions are its axes, in order); absent: row-major. homes: value -> output
     buffer in which it may live until that buffer's own value is written. tails: axis -> "peel"
-    for partial tiles, "guard" to test them in every turn, "inner" inside of what the
-    outermost loop leaves over, "edges" to peel full ones too where a condition is open (the borders
-    of an image), "units" where a unit of work is whole or partial.
-    registers: a tile of more vectors than this lives in memory. stages: how many turns of the
-    innermost loop the tiles hold into which a staged instruction's operands are copied ahead.
-    library: computes the whole kernel,
-    which then has no paths (see `library.py`).
+    for partial tiles, "guard" to test them in every turn, "inner" inside of what the outermost loop
+    leaves over, "edges" to peel full ones too where a condition is open (the borders of an image),
+    "units" where a unit of work is whole or partial. registers: a tile of more vectors than this
+    lives in memory. stages: how many turns of the innermost loop the tiles hold into which a staged
+    instruction's operands are copied ahead. library: computes the whole kernel, which then has no
+    paths (see `library.py`).
     """
 
     paths: Mapping[str, Path]

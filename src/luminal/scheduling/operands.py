@@ -117,8 +117,9 @@ def _operand(found: Outline, name: str, arg: Expression, value: Value, tile: Til
 def _worth(found: Outline, arg: Expression, axes: frozenset[str], value: Value, tile: Tile) -> bool:
     facts, copied = found.facts, {c.load for c in tile.copies}
     body = _narrow(facts, arg, value, tile)
-    if tile.matrices and tile.pair and found.streams:
-        x = facts.access(body) if isinstance(body, Load) and tile.lane not in axes else None
+    if tile.matrices and tile.pair and found.streams:  # behind the end of a stream are no zeros
+        first = tile.lane not in axes and tile.pair[1] not in found.streams
+        x = facts.access(body) if isinstance(body, Load) and first else None
         size = tile.size(tile.rows)
         return not (x and instructions.lies(facts, x, tile.pair, tile.rows, size))
     if any(e in copied for e in walk(arg) if isinstance(e, Load)):
