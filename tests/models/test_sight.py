@@ -45,20 +45,11 @@ TOWER = {"hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 3,
          "num_attention_heads": 2, "image_size": SIZE, "patch_size": PATCH}  # fmt: skip
 
 
-def llava():
+def llava(vision="CLIPVisionConfig", layer=-2, kept="default"):
     config = transformers.LlavaConfig(
-        vision_config=transformers.CLIPVisionConfig(**TOWER),
+        vision_config=getattr(transformers, vision)(**TOWER),
         text_config=transformers.LlamaConfig(**TEXT), image_token_index=12,
-        vision_feature_layer=-2, vision_feature_select_strategy="default",
-    )  # fmt: skip
-    return transformers.LlavaForConditionalGeneration(config)
-
-
-def llava_siglip():
-    config = transformers.LlavaConfig(
-        vision_config=transformers.SiglipVisionConfig(**TOWER),
-        text_config=transformers.LlamaConfig(**TEXT), image_token_index=12,
-        vision_feature_layer=-1, vision_feature_select_strategy="full",
+        vision_feature_layer=layer, vision_feature_select_strategy=kept,
     )  # fmt: skip
     return transformers.LlavaForConditionalGeneration(config)
 
@@ -111,7 +102,7 @@ def pixtral(kind):
 
 KINDS = {
     "llava": llava,
-    "llava-siglip": llava_siglip,
+    "llava-siglip": lambda: llava("SiglipVisionConfig", -1, "full"),
     "llava-next": llava_next,
     "pixtral": lambda: pixtral("llava"),
     "mistral3": lambda: pixtral("mistral3"),
