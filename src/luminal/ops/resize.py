@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
+import numpy as np
+
 from ..errors import ShapeError, Unsupported
 from ..graph.dtype import i64
 from ..graph.index import Index
@@ -198,3 +200,38 @@ def _near(d: Tensor) -> Tensor:
 def _far(d: Tensor) -> Tensor:
     """a d^3 - 5 a d^2 + 8 a d - 4 a."""
     return mul(sub(mul(add(mul(sub(d, 5.0), d), 8.0), d), 4.0), -0.75)
+
+
+# ---- without aliasing
+
+
+def _triangle(x: np.ndarray) -> np.ndarray:
+    return np.maximum(1 - np.abs(x), 0)
+
+
+def _keys(x: np.ndarray) -> np.ndarray:
+    """Keys's cubic convolution with a = -1/2, as ATen and Pillow have it."""
+    x = np.abs(x)
+    near, far = (1.5 * x - 2.5) * x**2 + 1, ((2.5 - 0.5 * x) * x - 4) * x + 2
+    return np.where(x < 1, near, np.where(x < 2, far, 0))
+
+
+FILTERS = {"bilinear": (_triangle, 1), "bicubic": (_keys, 2)}  # and how far each reaches
+
+
+def smooth_shares(
+    kind: str, size: int, wanted: int, align: bool = False, factor: float | None = None
+) -> np.ndarray:
+    """(wanted, size) f64: the weights of the elements in each element of a result without
+    aliasing. kind: bilinear, bicubic."""
+    curve, reach = FILTERS[kind]
+    scale = 1 / factor if factor else size / wanted
+    if align:
+        scale = (size - 1) / (wanted - 1) if wanted > 1 else 0.0
+    wide = max(scale, 1.0)
+    middle = scale * (np.arange(wanted) + 0.5)[:, None]
+    low = np.maximum((middle - reach * wide + 0.5).astype(int), 0)
+    high = np.minimum((middle + reach * wide + 0.5).astype(int), size)
+    here = np.arange(size)
+    weights = np.where((here >= low) & (here < high), curve((here - middle + 0.5) / wide), 0)
+    return weights / weights.sum(1, keepdims=True)

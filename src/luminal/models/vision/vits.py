@@ -12,6 +12,7 @@ import numpy as np
 from ... import ops
 from ...graph import Tensor
 from ...nn.activation import BY_NAME, activation_of
+from ...ops.resize import smooth_shares
 from ...weights.fields import Fields
 from .named import Activation, Named
 
@@ -94,22 +95,13 @@ def _places(learned: Tensor, height: int, width: int, smooth: bool) -> Tensor:
         return learned
     image = learned[:, 1:].unflatten(1, (side, side))
     if smooth:
-        rows, columns = (learned.graph.constant(_shares(side, n)) for n in (height, width))
+        shares = (smooth_shares("bicubic", side, n).astype(np.float32) for n in (height, width))
+        rows, columns = map(learned.graph.constant, shares)
         image = ops.einsum("ay,bx,nyxd->nabd", rows, columns, image).flatten(1, 2)
         return ops.cat([learned[:, :1], image], 1)
     image = image.permute(0, 3, 1, 2)
     image = ops.interpolate(image, size=(height, width), mode="bicubic")
     return ops.cat([learned[:, :1], image.flatten(2, 3).transpose(1, 2)], 1)
-
-
-def _shares(count: int, size: int) -> np.ndarray:
-    """(size, count) f32: how much each of `count` places is in one of `size`, by Keys's cubic
-    (1981, https://doi.org/10.1109/TASSP.1981.1163711) over at least the length of the new one."""
-    middles = (np.arange(size)[:, None] + 0.5) * count / size
-    far = np.abs(np.arange(count) + 0.5 - middles) / max(count / size, 1)
-    near, outer = (1.5 * far - 2.5) * far**2 + 1, ((2.5 - 0.5 * far) * far - 4) * far + 2
-    found = np.where(far < 1, near, np.where(far < 2, outer, 0))
-    return (found / found.sum(1, keepdims=True)).astype(np.float32)
 
 
 def _angles(

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from .... import ops
 from ....errors import Unsupported
 from ....graph.tensor import Tensor
 from ....ops.base import static
 from ....ops.maxima import fractional_max_pool
+from ....ops.resize import smooth_shares
 from .base import rule, widened
 
 Numbers = int | Sequence[int]
@@ -92,35 +91,6 @@ _fractional("fractional_max_pool3d.default", (0, 1, 2))
 # ---- new sizes without aliasing: a product with a matrix of shares along each dimension
 
 
-def _triangle(x: np.ndarray) -> np.ndarray:
-    return np.maximum(1 - np.abs(x), 0)
-
-
-def _cubic(x: np.ndarray) -> np.ndarray:
-    """Keys's cubic convolution with a = -1/2, as ATen and Pillow have it."""
-    x = np.abs(x)
-    near, far = (1.5 * x - 2.5) * x**2 + 1, ((2.5 - 0.5 * x) * x - 4) * x + 2
-    return np.where(x < 1, near, np.where(x < 2, far, 0))
-
-
-FILTERS = {"bilinear": (_triangle, 1), "bicubic": (_cubic, 2)}  # and how far each reaches
-
-
-def _shares(kind: str, size: int, wanted: int, align: bool, factor: float | None) -> np.ndarray:
-    """(wanted, size): the weights of the elements in each element of the result."""
-    curve, reach = FILTERS[kind]
-    scale = 1 / factor if factor else size / wanted
-    if align:
-        scale = (size - 1) / (wanted - 1) if wanted > 1 else 0.0
-    wide = max(scale, 1.0)
-    middle = scale * (np.arange(wanted) + 0.5)[:, None]
-    low = np.maximum((middle - reach * wide + 0.5).astype(int), 0)
-    high = np.minimum((middle + reach * wide + 0.5).astype(int), size)
-    here = np.arange(size)
-    weights = np.where((here >= low) & (here < high), curve((here - middle + 0.5) / wide), 0)
-    return weights / weights.sum(1, keepdims=True)
-
-
 def _smooth(kind: str) -> None:
     @rule(f"_upsample_{kind}2d_aa.default")
     def resized(x: Tensor, size: Sequence[int], align: bool, *factors: float | None) -> Tensor:
@@ -143,7 +113,7 @@ def _by_shares(
         raise Unsupported("smooth resizing of integers")
     result = widened(x)
     for d, factor in zip((3, 2), (*factors, None, None)[1::-1]):
-        shares = _shares(kind, static(shape[d], "an image"), size[d - 2], align, factor)
+        shares = smooth_shares(kind, static(shape[d], "an image"), size[d - 2], align, factor)
         matrix = x.graph.constant(shares if turned else shares.T).cast(result.dtype)
         result = ops.matmul(result.movedim(d, -1), matrix).movedim(-1, d)
     return result.cast(x.dtype)
