@@ -150,20 +150,18 @@ class Source:
 
 def _native(program: Program, tuning: Tuning, budget: Budget | None, report: Report) -> Saved:
     """Everything between the graph and machine code."""
-    with Ahead(tuning.backend, tuning.target) as ahead:
+    others = NOBODY if budget is not None else helpers(program, tuning, report)
+    with Ahead(tuning.backend, tuning.target) as ahead, others:
         with collected_later():
             source = _source(program, report)
-        distinct = len({region.key for region in source.regions}) if budget is None else 0
-        with helpers(distinct, tuning, report) as others:
-            with collected_later():
-                plans = optimise_regions(source.regions, program.graph.usual, tuning, report)
-            if budget is not None:
-                with report.stage("search"), tuning:
-                    build = partial(_build, source, ahead)
-                    plans = searched(program, source.regions, plans, build, tuning, budget, report)
-            with collected_later():
-                earlier = NONE if budget is not None else Earlier.of(tuning.backend, tuning.state)
-                _, codes = _build(source, ahead, plans, tuning, report, others, earlier)
+            plans = optimise_regions(source.regions, program.graph.usual, tuning, report)
+        if budget is not None:
+            with report.stage("search"), tuning:
+                build = partial(_build, source, ahead)
+                plans = searched(program, source.regions, plans, build, tuning, budget, report)
+        with collected_later():
+            earlier = NONE if budget is not None else Earlier.of(tuning.backend, tuning.state)
+            _, codes = _build(source, ahead, plans, tuning, report, others, earlier)
     needs, objects = tuning.backend.needs(tuning.target), tuple(code.code for code in codes)
     return Saved(report, needs, tuning.target, objects)
 

@@ -20,6 +20,7 @@ from .children import Helpers, serve
 from .collecting import collected_later
 from .earlier import Done, Earlier, Results
 from .errors import Illegal, InputError
+from .graph.passes import Program
 from .jobs import Job, jobs_of
 from .kernel.kernel import Buffer, Kernel, verify_scopes
 from .kernel.schedule import Layout, Schedule
@@ -40,16 +41,18 @@ from .search.tune import Tuning
 
 PROCESSES = "LUMINAL_COMPILE_PROCESSES"  # how many compile at most, this one among them
 MOST = 8
-REGIONS = 3  # distinct ones for each process: its start takes as long as two kernels
+NODES = 40  # distinct ones for each process: its start takes as long as two kernels
 
 
-def helpers(regions: int, tuning: Tuning, report: Report) -> Helpers:
-    """Processes to help with the kernels of so many distinct regions; none where cores are few."""
+def helpers(program: Program, tuning: Tuning, report: Report) -> Helpers:
+    """Processes to help with a program's kernels; none where it is small, or cores are few. They
+    start while it is cut into these: how many there will be is guessed from its nodes."""
     asked = os.environ.get(PROCESSES) or str(MOST)
     if not asked.isdecimal():
         raise InputError(f"{PROCESSES}={asked!r}: expected a number of processes")
     own = 1 if getattr(sys, "frozen", False) else cores.count()  # no Python to start
-    allowed = min(own, int(asked), regions // REGIONS)
+    distinct = len({(node.op, node.shape, node.dtype) for node in program.nodes()})
+    allowed = min(own, int(asked), distinct // NODES)
     opening = report.device, tuning.target, tuning.seed, tuning.database
     return Helpers(max(0, allowed - 1), __name__, *opening)
 

@@ -3,7 +3,9 @@ interpreter, which does what the manual says, and the code that LLVM makes of th
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -35,7 +37,7 @@ from oracles.tiles import exact
 
 from luminal import Graph, ops
 from luminal.backend import cpu, devices
-from luminal.backend.cpu import tile_check, tiles
+from luminal.backend.cpu import asked, tiles
 from luminal.backend.reference.kernels import evaluate
 from luminal.errors import Illegal
 from luminal.graph.dtype import bf16, f32, i8, i32, i64, u8
@@ -294,16 +296,19 @@ def test_windows_are_read_from_a_picture_as_it_lies(
 
 
 @pytest.mark.parametrize("granted, answer, usable", [
-    (True, b"right", True), (True, b"", False), (True, b"wrong", False), (False, b"right", False),
+    (True, "right", True), (True, "", False), (True, "wrong", False), (False, "right", False),
 ])  # fmt: skip
 def test_a_host_has_them_if_they_work(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, granted: bool, answer: bytes, usable: bool
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, granted: bool, answer: str, usable: bool
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(tile_check, "_granted", lambda: granted)
-    monkeypatch.setattr(tile_check, "_tried", lambda: answer)
+    """answer: of the child, behind what LLVM says; none where it crashed."""
     flags = ",".join(f"+{flag}" for flag in machines.AMX)
-    monkeypatch.setattr(machines, "_triple_and_features", lambda: ("x86_64-linux", flags))
+    said = json.dumps(["x86_64-linux", flags]) + "\n" + answer
+    child = subprocess.CompletedProcess([], -4, said.encode())
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(asked, "granted", lambda: granted)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: child)
+    monkeypatch.setattr(machines, "_processor", asked.processor)
     found = machines._host_machine.__wrapped__()
     assert found.has("amx-tile") == usable and ("-amx-tile" in found.features) != usable
     assert found.has("avx512bf16")
@@ -313,5 +318,5 @@ def test_a_host_has_them_if_they_work(
 
 @pytest.mark.skipif(HERE, reason="they work here")
 def test_what_they_do_not_do_is_no_answer() -> None:
-    """Where the processor or the system lacks them, the child says nothing."""
-    assert tile_check._tried() != tile_check.RIGHT
+    """Where the processor or the system lacks them, the child does not say that they are right."""
+    assert json.loads(asked.asked_elsewhere())[2] is False

@@ -37,6 +37,7 @@ def helped(monkeypatch: pytest.MonkeyPatch, alone):
     """One helper, wherever this runs. This process leaves the first job to it."""
     monkeypatch.setenv(making.PROCESSES, "2")
     monkeypatch.setattr(making.cores, "count", lambda: 2)
+    monkeypatch.setattr(making, "NODES", 4)  # a model of this size is not small
     begun, done = threading.Event(), []
     take, shared, results = Helpers._take, Helpers.shared, Helpers.results
 

@@ -22,14 +22,14 @@ import pytest
 
 import luminal
 from luminal import collecting, forks, ops
-from luminal.backend.cpu.target import _asked_elsewhere
+from luminal.backend.cpu.asked import asked_elsewhere
 from luminal.children import Child, calling_main, safe_path
 from luminal.errors import CompileError, LuminalError
 from luminal.once import computed_once
 
 
 def _ask_llvm() -> None:
-    assert json.loads(_asked_elsewhere())
+    assert json.loads(asked_elsewhere())
 
 
 def _measure() -> None:

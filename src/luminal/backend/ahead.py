@@ -3,6 +3,7 @@ needs no Python meanwhile."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -11,6 +12,9 @@ from ..kernel.target import Target
 from ..progress import showing, tracked
 from .contract import Accelerator, Finished, Kept
 from .devices import Device
+
+TURN = 5e-4  # seconds that a thread waits for Python: LLVM needs it between many short calls
+_before: list[float] = []  # how long it was, once for each that is at work; the first is the user's
 
 
 class Ahead:
@@ -24,9 +28,12 @@ class Ahead:
             self._thread.submit(backend.build, [], target)  # what the first text needs is there
 
     def __enter__(self) -> Ahead:
+        _before.append(sys.getswitchinterval())
+        sys.setswitchinterval(TURN)
         return self
 
     def __exit__(self, *error: object) -> None:
+        sys.setswitchinterval(_before.pop())
         self._thread.shutdown(cancel_futures=True)
 
     def start(self, program: Program) -> None:

@@ -86,7 +86,7 @@ class Object:
 def build(texts: Sequence[str], target: Target) -> list[Object]:
     """Compile each text to an object of its own."""
     wanted = machine(target)
-    return [_compile(text, wanted) for text in tracked("building kernel", texts)]
+    return [compiled(text, wanted) for text in tracked("building kernel", texts)]
 
 
 def load(code: bytes, target: Target) -> Object:
@@ -99,7 +99,7 @@ def remembered(text: str, target: Target) -> Object:
     wanted = machine(target)
     facts = f"{llvm_build()} {wanted.triple} {wanted.level} {wanted.features} {text}"
     key = hashlib.sha256(facts.encode()).hexdigest()
-    code = Store.of_machine().remembered(key, lambda: _compile(text, wanted).code)
+    code = Store.of_machine().remembered(key, lambda: compiled(text, wanted).code)
     return Object(code, wanted, text)
 
 
@@ -114,7 +114,7 @@ def _outside(name: str) -> int:
     return address
 
 
-def _compile(text: str, machine: Machine) -> Object:
+def compiled(text: str, machine: Machine) -> Object:
     start = time.perf_counter()
     module = _parse(text, machine)
     parsed = time.perf_counter()

@@ -6,10 +6,7 @@ The name of the CPU is never used: virtual machines report wrong ones.
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Sequence
@@ -17,26 +14,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ... import forks
-from ...children import python
 from ...cores import count
 from ...errors import DeviceError
 from ...kernel.target import Target
 from ...lowering.library import GEMM
-from ...sources import llvm_build
-from ...store import Store
 from . import blas
+from .asked import processor
 from .instructions import available
 from .llvm import llvm
-from .tile_check import usable
 
 _LOCK = threading.RLock()
 forks.guard(sys.modules[__name__], "_LOCK", forks.INNER)
 
-ASK = """
-import json, llvmlite.binding as llvm
-print(json.dumps([llvm.get_process_triple(), llvm.get_host_cpu_features().flatten()]))
-"""
-ASK_SECONDS = 30.0
 STREAMING = 4  # threads of which each adds to what memory delivers
 
 
@@ -68,7 +57,6 @@ V3 = (*V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave
 V4 = (*V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 AMX = (*V4, "avx512vnni", "avx512bf16", "amx-tile", "amx-bf16", "amx-int8")
 NEON = ("neon", "fp-armv8")
-KIND_OF_CPU = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU ")
 NAMED = {
     # name: triple, LLVM level, features, bytes of a vector, registers
     "sse": ("x86_64-unknown-linux-gnu", "x86-64-v2", V2, 16, 16),
@@ -133,7 +121,7 @@ def lacking(needs: Sequence[str]) -> tuple[str, ...]:
 def describe() -> str:
     """The machine in a few lines, for people."""
     target = host(count())
-    withheld = "+amx-tile" in _triple_and_features()[1] and not host_machine().has("amx-tile")
+    withheld = "+amx-tile" in _processor()[1] and not host_machine().has("amx-tile")
     names = [i.name for i in target.instructions]
     library = blas.found()
     return "\n".join(
@@ -158,9 +146,9 @@ def host_machine() -> Machine:
 
 @functools.cache
 def _host_machine() -> Machine:
-    triple, features = _triple_and_features()
+    triple, features, usable = _processor()
     flags = frozenset(name[1:] for name in features.split(",") if name.startswith("+"))
-    if "amx-tile" in flags and not usable(features):
+    if "amx-tile" in flags and not usable:
         flags = frozenset(flag for flag in flags if not flag.startswith("amx"))
         features = features.replace("+amx", "-amx")
     arm = triple.startswith(("aarch64", "arm64"))
@@ -171,33 +159,8 @@ def _host_machine() -> Machine:
 
 
 @functools.cache
-def _triple_and_features() -> tuple[str, str]:
-    """As LLVM has them; it is asked once for each kind of processor, where /proc names that."""
-    try:
-        lines = set(Path("/proc/cpuinfo").read_text().splitlines())
-    except OSError:
-        return _asked()
-    same = sorted(line for line in lines if line.startswith(KIND_OF_CPU))
-    key = hashlib.sha256("\n".join([llvm_build(), *same]).encode()).hexdigest()
-    triple, features = json.loads(Store.of_machine().remembered(key, _asked_elsewhere))
-    return triple, features
-
-
-def _asked() -> tuple[str, str]:
-    return llvm().get_process_triple(), llvm().get_host_cpu_features().flatten()
-
-
-def _asked_elsewhere() -> bytes:
-    """As JSON, by a process of its own where Python can start one: LLVM would stay in this one,
-    which may have nothing to compile."""
-    try:
-        if getattr(sys, "frozen", False):  # the executable is the program itself
-            raise OSError
-        asked = subprocess.run(python(ASK), capture_output=True, check=True, timeout=ASK_SECONDS)
-        triple, features = json.loads(asked.stdout)
-    except (OSError, TypeError, ValueError, subprocess.SubprocessError):
-        triple, features = _asked()
-    return json.dumps([triple, features]).encode()
+def _processor() -> tuple[str, str, bool]:
+    return processor()
 
 
 def _level(machine: Machine) -> str:
@@ -213,7 +176,7 @@ def _level(machine: Machine) -> str:
 @functools.cache
 def _named_machine(name: str) -> Machine:
     triple, level, flags, _, _ = NAMED[name]
-    own = _triple_and_features()[0]
+    own = _processor()[0]
     if own.split("-")[0] == triple.split("-")[0]:
         triple = own  # the same processor: keep this system's conventions
     return Machine(triple, level, ",".join(f"+{flag}" for flag in flags), frozenset(flags))
