@@ -4,6 +4,7 @@ hold what is read again, and so that a crew shares the work out evenly."""
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 from math import lcm
 
 from .draft import Draft
@@ -15,6 +16,8 @@ BLOCK = 128  # elements of a row axis in a block
 IDLE = 1.1  # times what threads that share a loop evenly take
 MANY = 16  # units of work a thread: they even out
 TOGETHER = 128  # elements of the lane axis for which rows are read once
+STRIPE, SPARE = 4, 16  # parts of the second cache: sums of a unit, and where it holds columns too
+EVEN = 6  # units a thread of long rows
 
 
 def blocks_of(draft: Draft, tile: Tile, rows: list[str], written: list[str]) -> dict[str, int]:
@@ -38,6 +41,8 @@ def blocks_of(draft: Draft, tile: Tile, rows: list[str], written: list[str]) -> 
         blocks[a] = _shared_out(draft, a, blocks, _unit(draft, tile, a))
     if tile.lane in blocks and rows and not written:
         blocks[tile.lane] = _panels_together(draft, tile, blocks | {a: size[a] for a in rows})
+    if tile.matrices and rows == [tile.rows] and tile.lane in blocks and not written:
+        blocks |= _stripe(draft, tile, blocks)
     for a in [a for a in blocks if a not in written]:
         blocks[a] = _decide_block(draft, a, tile.size(a), blocks[a])
     return blocks
@@ -96,6 +101,28 @@ def _panels_together(draft: Draft, tile: Tile, blocks: dict[str, int]) -> int:
     options = [n for n in range(unit, most + 1, unit) if size % n == 0 or size % unit]
     even = max(IDLE, _idle(draft, lane, blocks, unit))
     return max((n for n in options if _idle(draft, lane, blocks, n) <= even), default=unit)
+
+
+def _stripe(draft: Draft, tile: Tile, blocks: dict[str, int]) -> dict[str, int]:
+    """Blocks of sums that lie in memory when they are done: what is made of them walks along the
+    lanes, best along whole rows of the arrays beside. Of few rows at a time, where the second cache
+    holds the columns of all of them."""
+    target, (main, _) = draft.target, draft.found.ruling
+    rows, lane, unit = tile.rows, tile.lane, tile.size(tile.lane)
+    if target.group > 1 or not draft.facts.static[lane] or tile.pair is None:
+        return {}
+    columns = (x for x in draft.facts.accesses(main) if rows not in x.axes)
+    near = sum(draft.bytes(tile.pair[0].second, x.axes) for x in columns) <= target.l2 // 2
+    least, size = tile.size(rows) if near else blocks[rows], draft.size[lane]
+    wide = [n for n in range(unit, size, unit) if size % n == 0] + [round_up(size, unit)]
+    tall = [n for n in range(least, blocks[rows] + 1, least) if blocks[rows] % n == 0]
+    each = draft.bytes(main.dtype, ()) * len(draft.found.group)
+    found = [
+        (c, r) for c, r in product(wide, tall)
+        if each * c * r <= target.l2 // (SPARE if r > tile.size(rows) and near else STRIPE)
+        and draft.units({**blocks, lane: c, rows: r}, draft.found.common) >= EVEN * target.threads
+    ]  # fmt: skip
+    return dict(zip((lane, rows), max(found))) if found else {}
 
 
 def copies_panels(draft: Draft, tile: Tile) -> bool:
