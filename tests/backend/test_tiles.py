@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -290,6 +291,24 @@ def test_windows_are_read_from_a_picture_as_it_lies(
     assert np.abs(got - want).max() < 1e-2 * np.abs(want).max()
     found = next(k for k in runs[1].kernels if "tdpbf16ps" in products(k.program))
     assert all(v.reduction or v.store for v in found.kernel.values)
+
+
+@pytest.mark.parametrize("m, n, k, unit", [
+    (2048, 384, 384, "m/32@"),  # the second cache holds all columns: few rows, whole ones
+    (1536, 384, 2048, "m/128@"), (2048, 2048, 2048, "m/128@ n/512@"),
+    (197, 3072, 768, "m/128@ n/512@"),
+    (128, 3072, 768, "n/256@"),  # one block of rows: columns are read once
+])  # fmt: skip
+def test_what_is_made_of_sums_walks_long_rows(m: int, n: int, k: int, unit: str) -> None:
+    kernel = gemm(m, n, k, bf16, epilogue=True)
+    buffers = (replace(b, constant=b.name == "B") for b in kernel.buffers)
+    target = replace(AMX, threads=2)
+    (part,) = prepare(replace(kernel, buffers=tuple(buffers)), target)
+    scheduled, made = default_schedule(part, target)
+    check(scheduled, made)
+    text = dict(line.split(": ") for line in made.text().splitlines() if ": " in line)
+    assert text["out"] == f"{unit} m/1 n/64 n/16! n/1#"
+    assert f"{unit} n/" in text["acc"] and "k/2$" in text["acc"]
 
 
 # ---- who may use them

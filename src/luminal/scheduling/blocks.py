@@ -17,7 +17,7 @@ IDLE = 1.1  # times what threads that share a loop evenly take
 MANY = 16  # units of work a thread: they even out
 TOGETHER = 128  # elements of the lane axis for which rows are read once
 STRIPE, SPARE = 4, 16  # parts of the second cache: sums of a unit, and where it holds columns too
-EVEN = 6  # units a thread of long rows
+EVEN, LONG = 6, 512  # units a thread of long rows; elements of a row that are as good as more
 
 
 def blocks_of(draft: Draft, tile: Tile, rows: list[str], written: list[str]) -> dict[str, int]:
@@ -108,21 +108,29 @@ def _stripe(draft: Draft, tile: Tile, blocks: dict[str, int]) -> dict[str, int]:
     lanes, best along whole rows of the arrays beside. Of few rows at a time, where the second cache
     holds the columns of all of them."""
     target, (main, _) = draft.target, draft.found.ruling
-    rows, lane, unit = tile.rows, tile.lane, tile.size(tile.lane)
+    rows, lane = tile.rows, tile.lane
     if target.group > 1 or not draft.facts.static[lane] or tile.pair is None:
         return {}
     columns = (x for x in draft.facts.accesses(main) if rows not in x.axes)
     near = sum(draft.bytes(tile.pair[0].second, x.axes) for x in columns) <= target.l2 // 2
-    least, size = tile.size(rows) if near else blocks[rows], draft.size[lane]
+    if main.store and not near:  # nothing is made of them
+        return {}
+    size, unit, most = draft.size[lane], tile.size(lane), blocks[rows]
+    few = near and draft.size[rows] > most
     wide = [n for n in range(unit, size, unit) if size % n == 0] + [round_up(size, unit)]
-    tall = [n for n in range(least, blocks[rows] + 1, least) if blocks[rows] % n == 0]
+    tall = [n for n in range(tile.size(rows), most + 1, tile.size(rows)) if most % n == 0]
+    if not few:  # the columns come from far away for each block
+        tall = [n for n in tall if n == most or (2 * n == most < draft.size[rows])]
     each = draft.bytes(main.dtype, ()) * len(draft.found.group)
+    even = max(IDLE, _idle(draft, rows, blocks, blocks[rows]))
     found = [
         (c, r) for c, r in product(wide, tall)
-        if each * c * r <= target.l2 // (SPARE if r > tile.size(rows) and near else STRIPE)
+        if each * c * r <= target.l2 // (SPARE if few and r > tile.size(rows) else STRIPE)
         and draft.units({**blocks, lane: c, rows: r}, draft.found.common) >= EVEN * target.threads
+        and _idle(draft, rows, {**blocks, lane: c}, r) <= even
     ]  # fmt: skip
-    return dict(zip((lane, rows), max(found))) if found else {}
+    best = max(found, key=lambda b: (b[0] if few else min(b[0], LONG), b[1], b[0]), default=())
+    return dict(zip((lane, rows), best))
 
 
 def copies_panels(draft: Draft, tile: Tile) -> bool:
