@@ -76,9 +76,9 @@ def bf16_contraction(
     graph: Graph, product_node: Node, dims: tuple[int, ...], weights_only: bool = False
 ) -> Node | None:
     """sum of a b --> sum of f32(bf16(a)) f32(bf16(b)), where each factor lacks a dimension that
-    the other has, or one is known before the run; not if one is a softmax over what is summed:
-    its rounding would keep attention from one pass. weights_only: a factor that is not known then
-    stays as it is, and so does one that many rows share."""
+    the other has, or one is known before the run. A softmax over what is summed stays as it is: its
+    rounding would keep attention from one pass. weights_only: a factor that is not known then stays
+    as it is too, and so does one that many rows share."""
     factors = [resolved(factor) for factor in product_node.inputs]
     names = [names_of(index) for _, index in factors]
     summed = frozenset(position(d) for d in dims)
@@ -86,22 +86,35 @@ def bf16_contraction(
         return None
     outer = names[0] - names[1] and names[1] - names[0]
     known = [load_time_constant(node) for node, _ in factors]
-    shares = any(is_share(*factor, summed) for factor in factors)
-    if not any(known) and (weights_only or not outer or shares):
+    stays = [not any(known) and is_share(*factor, summed) for factor in factors]
+    if any(stays):  # what it weighs may be of f16: kernels round weights to that too
+        stays = [stay or _is_half(node) for stay, (node, _) in zip(stays, factors)]
+    if not any(known) and (weights_only or not outer):
         return None
     if weights_only:
         weight = names[known.index(True)]
         if _rows(graph, product_node.shape, weight | summed) > STREAMED:
             return None
 
-    def rounded(factor: tuple[Node, Shape], known: bool) -> Node:
+    def operand(factor: tuple[Node, Shape], known: bool, stays: bool) -> Node:
         node, index = factor
-        if known or not weights_only:
-            node = cast(graph, cast(graph, node, bf16), f32)
+        if (known or not weights_only) and not stays:
+            node = _rounded(graph, node)
         return graph.moved(node, View(product_node.shape, index))
 
-    a, b = map(rounded, factors, known)
+    a, b = map(operand, factors, known, stays)
     return graph.add("sum", (graph.add("mul", (a, b)),), dims)
+
+
+def _rounded(graph: Graph, node: Node) -> Node:
+    """f32(bf16(node)), rounded where it is made: before it is moved, and under all its names (casts
+    to the own dtype, see `train.checkpoint`)."""
+    source, index = resolved(node)
+    if source is not node:
+        return graph.moved(_rounded(graph, source), View(node.shape, index))
+    if node.op == "cast" and node.inputs[0].dtype is node.dtype:
+        return graph.add("cast", (_rounded(graph, node.inputs[0]),), None, node.dtype)
+    return cast(graph, cast(graph, node, bf16), f32)
 
 
 def is_share(node: Node, index: Shape, summed: frozenset[str]) -> bool:
@@ -122,6 +135,12 @@ def _below_views(node: Node) -> Node:
     while node.op == "view":
         node = node.inputs[0]
     return node
+
+
+def _is_half(node: Node) -> bool:
+    """It has two bytes as it stands."""
+    source = _below_views(node)
+    return source.op == "cast" and source.inputs[0].dtype.is_half
 
 
 def _is_byte(node: Node) -> bool:

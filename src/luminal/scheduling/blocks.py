@@ -112,21 +112,27 @@ def _stripe(draft: Draft, tile: Tile, blocks: dict[str, int]) -> dict[str, int]:
     if target.group > 1 or not draft.facts.static[lane] or tile.pair is None:
         return {}
     columns = (x for x in draft.facts.accesses(main) if rows not in x.axes)
-    near = sum(draft.bytes(tile.pair[0].second, x.axes) for x in columns) <= target.l2 // 2
+    held = sum(draft.bytes(tile.pair[0].second, x.axes) for x in columns)
+    near = held <= target.l2 // 2
     if main.store and not near:  # nothing is made of them
         return {}
     size, unit, most = draft.size[lane], tile.size(lane), blocks[rows]
-    few = near and draft.size[rows] > most
-    wide = [n for n in range(unit, size, unit) if size % n == 0] + [round_up(size, unit)]
+    many = draft.size[rows] > most  # blocks, for each of which the columns are read again
+    few, far = many and near, many and not near
+    wide = [n for n in range(unit, size, unit) if size % n == 0
+            and not (far and held * n > size * target.l2 // 2)]  # fmt: skip
+    if near or held <= draft.bytes(main.dtype, main.axes):
+        wide.append(round_up(size, unit))
     tall = [n for n in range(tile.size(rows), most + 1, tile.size(rows)) if most % n == 0]
-    if not few:  # the columns come from far away for each block
-        tall = [n for n in tall if n == most or (2 * n == most < draft.size[rows])]
+    if not few:
+        tall = [n for n in tall if n == most or (many and 2 * n == most)]
     each = draft.bytes(main.dtype, ()) * len(draft.found.group)
     even = max(IDLE, _idle(draft, rows, blocks, blocks[rows]))
+    enough = EVEN * target.threads * (1 if near else 2)
     found = [
         (c, r) for c, r in product(wide, tall)
         if each * c * r <= target.l2 // (SPARE if few and r > tile.size(rows) else STRIPE)
-        and draft.units({**blocks, lane: c, rows: r}, draft.found.common) >= EVEN * target.threads
+        and draft.units({**blocks, lane: c, rows: r}, draft.found.common) >= enough
         and _idle(draft, rows, {**blocks, lane: c}, r) <= even
     ]  # fmt: skip
     best = max(found, key=lambda b: (b[0] if few else min(b[0], LONG), b[1], b[0]), default=())
