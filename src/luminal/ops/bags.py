@@ -8,7 +8,7 @@ from ..graph.index import Index
 from ..graph.tensor import Tensor
 from .base import composite, count, extent, full_like, literal, positions, size_value
 from .elementwise import add, clamp, div, mul, sub
-from .indexing import _as_i64, _select, scatter_add, scatter_reduce
+from .indexing import as_i64, scatter_add, scatter_reduce, selected
 from .logic import eq, ge, ne, where
 from .reduction import reduce
 
@@ -22,9 +22,9 @@ def embedding(index: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
            [0. , 0.5],
            [1. , 1.5]], dtype=float32)
     """
-    flat = _as_i64(index).flatten()
+    flat = as_i64(index).flatten()
     if padding_idx is None:
-        rows = _select(weight, 0, flat)
+        rows = selected(weight, 0, flat)
     else:
         rows = _padded_embedding(weight, flat, padding_idx)
     return rows.reshape((*index.shape, *weight.shape[1:]))
@@ -32,12 +32,12 @@ def embedding(index: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
 
 @composite
 def _padded_embedding(weight: Tensor, index: Tensor, padding: int) -> Tensor:
-    return _select(weight, 0, index)
+    return selected(weight, 0, index)
 
 
 def spared_embedding(weight: Tensor, index: Tensor, padding: int) -> Tensor:
     """The rows, of which that of padding passes no derivative."""
-    rows = _select(weight, 0, index)
+    rows = selected(weight, 0, index)
     held = rows.graph.apply("cast", [rows], rows.dtype)
     row = add(size_value(weight.graph, extent(weight, 0), i64), padding) if padding < 0 else padding
     return where(eq(index, row).reshape((-1, *(1,) * (rows.ndim - 1))), held, rows)

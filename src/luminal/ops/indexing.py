@@ -27,13 +27,13 @@ SCATTER_MODES = {
 def wrap(index: Tensor, size: Index) -> Tensor:
     """Negative indices counted from the end, in i64."""
     signed = index.dtype.is_signed
-    index = _as_i64(index)
+    index = as_i64(index)
     if not signed:
         return index
     return where(lt(index, 0), add(index, size_value(index.graph, size, i64)), index)
 
 
-def _as_i64(index: Tensor) -> Tensor:
+def as_i64(index: Tensor) -> Tensor:
     """What is outside stays outside: the upper half of u64 does not become negative."""
     if index.dtype is boolean or index.dtype.is_float:
         raise DTypeError(f"indices must be integers, got {index.dtype}")
@@ -91,10 +91,10 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
     dim = dim_of(x, dim)
     if index.ndim == 0:
         index = index.reshape(1)
-    return _select(x, dim, wrap(index, extent(x, dim)))
+    return selected(x, dim, wrap(index, extent(x, dim)))
 
 
-def _select(x: Tensor, dim: int, index: Tensor) -> Tensor:
+def selected(x: Tensor, dim: int, index: Tensor) -> Tensor:
     return x._gather(_along(index, x, dim), dim)
 
 
@@ -260,7 +260,7 @@ def index(x: Tensor, key: Any) -> Tensor:
     x, dims, indices, adjacent = _advanced(x, key)
     merged, flat = _merge(x, dims, indices)
     shape = indices[0].shape
-    result = _select(merged, 0, flat.flatten())  # (picked, *rest)
+    result = selected(merged, 0, flat.flatten())  # (picked, *rest)
     result = result.reshape((*shape, *merged.shape[1:]))
     if adjacent and dims[0]:
         n, first = len(shape), dims[0]

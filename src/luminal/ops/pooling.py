@@ -12,7 +12,7 @@ from .base import extent, floating, full_like, per_dim
 from .conv import Numbers, pad_spatial
 from .elementwise import abs, div, mul
 from .powers import pow
-from .reduction import _power, mean, reduce
+from .reduction import mean, powered, reduce
 
 
 def pool_windows(
@@ -136,7 +136,7 @@ def _lp_pool(
         return reduce(op, pool_windows(n, abs(x), *rest, ceil_mode, fill), inner)
     size = _product(kernel)
     total = _avg_pool(pow(x, norm_type), n, kernel_size, stride, 0, ceil_mode, True, None)
-    return _power(mul(total, size), 1.0 / norm_type)
+    return powered(mul(total, size), 1.0 / norm_type)
 
 
 def lp_pool1d(

@@ -347,7 +347,7 @@ def norm(x: Tensor, p: float | str = "fro", dim: Dims = None, keepdim: bool = Fa
         return reduce("sum", ne(x, 0).cast(x.dtype), dim, keepdim)
     if p == 1:
         return reduce("sum", abs(x), dim, keepdim)
-    return _power(reduce("sum", _power(abs(x), float(p)), dim, keepdim), 1.0 / p)
+    return powered(reduce("sum", powered(abs(x), float(p)), dim, keepdim), 1.0 / p)
 
 
 @composite
@@ -356,7 +356,7 @@ def _root(total: Tensor) -> Tensor:
     return sqrt(total)
 
 
-def _power(size: Tensor, p: float) -> Tensor:
+def powered(size: Tensor, p: float) -> Tensor:
     """size^p, with a derivative of 0 at 0."""
     flat = eq(size, 0)
     return where(flat, 0.0 if p > 0 else float("inf"), pow(where(flat, 1.0, size), p))

@@ -31,7 +31,7 @@ _RUNS = 100  # in which a constant that is made once must have paid for its memo
 _UNHELD = 100.0  # times: what the threads of a unit cannot hold is divided, and made again
 _OUTSIDE = {(0, 0)}  # the use of what no reduction uses
 _OPERAND = 1.1  # times the work: better the end of one contraction than an operand of the next
-_WIDENED = 0.5  # the speed of a sum of narrow products, that rows of other sums want in registers
+_WIDENED = 0.5  # the speed of products of halves that are widened, as rows of them are added up
 _ONLINE = 2.0  # vector operations of a rescale, a point of the running maximum
 
 
@@ -302,7 +302,8 @@ class _Estimate:
         joined = self.share[c] < 1.0 and not self.streams
         whole = made <= {"cast"} and not parts and not joined
         speed = self.model.speed(first, second, total, matrices, not made, whole)
-        return speed * (_WIDENED if parts and first.bytes < total.bytes else 1.0)
+        late = parts and first.is_half and any(i.registers for i in self.model.instructions)
+        return speed * (_WIDENED if late else 1.0)
 
     def _matrices(self, c: int) -> bool:
         """Whether each of two factors has axes of its own, and nothing beside such contractions is

@@ -64,7 +64,8 @@ class CostModel:
     ) -> float:  # fmt: skip
         """Multiply-adds of these in the time of one in f32. matrices: an instruction may take rows
         of one and columns of the other. lie: both are read from memory as they are. whole: or cast
-        before, not worked out of other numbers, and no other sum adds its sums up."""
+        before, not worked out of other numbers or read under a condition, and no other sum adds its
+        sums up."""
         widened = min(1.0, 4 / total.bytes)
         return max([widened] + [
             i.collapse / i.cycles for i in self.instructions

@@ -2,7 +2,8 @@
 
 1. The dominant reduction and its register tile are solved (`outline`, `solver`).
 2. Operands that are costly or badly laid out, and read often, become values (`operands`).
-3. A frame gives the outer loops: tile, joint, row or stream (`frames`, `frames_rows`).
+3. A frame gives the outer loops: tile, joint, row or stream (`frames`, `frames_rows`); streams may
+   multiply matrices (`frames_tiles`).
 4. Each value gets the loops of its tile inside them (`paths`), each constant its panels (`panels`).
 5. What is kept between passes gets a home, or is computed again (`keep`).
 

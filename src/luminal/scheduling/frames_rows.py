@@ -26,7 +26,7 @@ LANE_BLOCK = 8192  # most points of a lane axis in a unit
 TURNED_BLOCK = 64  # the same where blocks are transposed in registers
 STREAM, LEAST_STREAM = 64, 16  # positions of an online reduction at a time
 TURNED_ROWS = 8  # least rows of a unit that are read across their order
-VECTORS, MORE = 4, 8  # vectors of the lane axis of a stream; of one in matrices, most
+VECTORS, OF_MATRICES = 4, 8  # vectors of the lane axis of a stream; of one in matrices, most
 
 
 # ---- row
@@ -163,8 +163,10 @@ def stream_frame(draft: Draft) -> None:
     tiles, width = stream_tiles(found) if lane else {}, 0
     if lane:
         units = prod(size[a] for a in shared_out(found, lane)) * size[lane]
-        many = tiles and units >= UNITS * draft.target.threads * MORE * draft.facts.lanes
-        vectors = draft.facts.decisions.number("vectors", MORE if many else VECTORS, (2, 4, 8, 1))
+        many = tiles and units >= UNITS * draft.target.threads * OF_MATRICES * draft.facts.lanes
+        vectors = draft.facts.decisions.number(
+            "vectors", OF_MATRICES if many else VECTORS, (2, 4, 8, 1)
+        )
         width = min(vectors * draft.facts.lanes, round_up(size[lane], draft.facts.lanes))
     if lane and tiles:
         width = round_up(width, max(tile.size(lane) for tile in tiles.values()))

@@ -21,7 +21,6 @@ from ...store import Store
 from . import tiles
 from .llvm import llvm
 
-KIND_OF_CPU = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU ")
 ARCH_PRCTL, REQUEST, TILE_DATA = 158, 0x1023, 18  # of x86-64; ARCH_REQ_XCOMP_PERM
 SECONDS = 60.0
 KIND_OF_CPU = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU ")

@@ -115,6 +115,7 @@ def _outside(name: str) -> int:
 
 
 def compiled(text: str, machine: Machine) -> Object:
+    """A text as an object. Raises CompileError."""
     start = time.perf_counter()
     module = _parse(text, machine)
     parsed = time.perf_counter()

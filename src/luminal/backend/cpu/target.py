@@ -26,6 +26,7 @@ from .llvm import llvm
 _LOCK = threading.RLock()
 forks.guard(sys.modules[__name__], "_LOCK", forks.INNER)
 
+_processor = functools.cache(processor)
 STREAMING = 4  # threads of which each adds to what memory delivers
 
 
@@ -156,11 +157,6 @@ def _host_machine() -> Machine:
         raise DeviceError(f"the CPU backend needs SSE 4.2 or NEON; this machine is {triple}")
     unset = Machine(triple, "generic", features, flags)
     return unset if arm else replace(unset, level=NAMED[_level(unset)][1])
-
-
-@functools.cache
-def _processor() -> tuple[str, str, bool]:
-    return processor()
 
 
 def _level(machine: Machine) -> str:
