@@ -151,7 +151,7 @@ class Source:
 def _native(program: Program, tuning: Tuning, budget: Budget | None, report: Report) -> Saved:
     """Everything between the graph and machine code."""
     others = NOBODY if budget is not None else helpers(program, tuning, report)
-    with Ahead(tuning.backend, tuning.target) as ahead, others:
+    with others, Ahead(tuning.backend, tuning.target) as ahead:
         with collected_later():
             source = _source(program, report)
             plans = optimise_regions(source.regions, program.graph.usual, tuning, report)

@@ -8,6 +8,8 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,7 @@ from lower_cases import (
 from oracles.program import interpret
 from oracles.tiles import exact
 
-from luminal import Graph, ops
+from luminal import Graph, ops, train
 from luminal.backend import cpu, devices
 from luminal.backend.cpu import asked, tiles
 from luminal.backend.reference.kernels import evaluate
@@ -309,6 +311,26 @@ def test_what_is_made_of_sums_walks_long_rows(m: int, n: int, k: int, unit: str)
     text = dict(line.split(": ") for line in made.text().splitlines() if ": " in line)
     assert text["out"] == f"{unit} m/1 n/64 n/16! n/1#"
     assert f"{unit} n/" in text["acc"] and "k/2$" in text["acc"]
+
+
+def test_the_gradient_of_a_softmax_leaves_its_product_to_matrices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rows that add its results up in the same kernel would have it in vectors."""
+    monkeypatch.setitem(devices._LOADERS, "interpreted", lambda: Interpreted("amx"))
+    graph = Graph()
+    x, w = graph.tensor((2048, 384)), graph.parameter((384, 1152))
+    q, k, v = (x @ w).reshape(8, 256, 3, 6, 64).permute(2, 0, 3, 1, 4)
+    attention = partial(ops.scaled_dot_product_attention, is_causal=True)
+    y = train.checkpoint(attention, q, k, v) * graph.tensor((8, 6, 256, 64))
+    train.backward(y.sum(), [w])[0].output()
+    rt = graph.compile("interpreted", precision="bf16", cache=False, database=False)
+    for made in rt.kernels:
+        sizes, values = made.kernel.axes, made.kernel.values
+        points = (prod(int(sizes[a]) for a in v.points) for v in values if v.factors)
+        rows = max(points, default=0) <= 48 * 256 * 256  # no products, but sums of their results
+        forward = any(v.reduction and v.reduction.op == "max" for v in values)
+        assert products(made.program) or rows or forward
 
 
 # ---- who may use them

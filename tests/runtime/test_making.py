@@ -1,11 +1,14 @@
 """Helpers make kernels beside the process that compiles, and what they make is the same."""
 
+import sys
 import threading
 
 import numpy as np
 import pytest
 
 from luminal import Graph, earlier, making
+from luminal.backend import devices
+from luminal.backend.ahead import Ahead
 from luminal.children import Child, Helpers, Lost
 from luminal.errors import InputError
 
@@ -92,3 +95,13 @@ def test_a_number_of_processes_that_is_none(monkeypatch):
     monkeypatch.setenv(making.PROCESSES, "many")
     with pytest.raises(InputError, match=r"many.*number of processes"):
         compiled()
+
+
+def test_the_interval_of_threads_is_the_user_s_again():
+    before = sys.getswitchinterval()
+    seen = list[float]()
+    with Ahead(devices.host(), devices.host().target(1)):
+        with Ahead(devices.host(), devices.host().target(1)):
+            seen.append(sys.getswitchinterval())
+        seen.append(sys.getswitchinterval())
+    assert max(seen) < before == sys.getswitchinterval()
