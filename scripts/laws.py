@@ -25,6 +25,7 @@ from luminal.models.llm.config import DecoderConfig, Rope
 from luminal.models.llm.decoder import Decoder
 from luminal.models.llm.storage import Storage
 from luminal.models.vision import ResNet, VisionTransformer, ViTConfig
+from luminal.planning import Planning
 from luminal.rewrite.engine import Engine
 from luminal.rewrite.extract import classes_of
 from luminal.rewrite.matching import Rule
@@ -123,17 +124,17 @@ NETWORKS: dict[str, Callable[[luminal.Graph], None]] = {
 def collected(names: str) -> list[Region]:
     """The distinct regions of all networks."""
     found: dict[str, Region] = {}
-    original = compiler.optimise_regions
+    original = compiler.plan_regions
 
-    def collect(pieces: Sequence[Region], *_: Any) -> Any:
-        found.update({piece.key: piece for piece in pieces})
+    def collect(jobs: Sequence[Planning], *_: Any) -> Any:
+        found.update({job.region.key: job.region for job in jobs})
         raise Collected
 
-    def look(pieces: Sequence[Region], *rest: Any) -> Any:
-        found.update({piece.key: piece for piece in pieces})
-        return original(pieces, *rest)
+    def look(jobs: Sequence[Planning], *rest: Any) -> Any:
+        found.update({job.region.key: job.region for job in jobs})
+        return original(jobs, *rest)
 
-    compiler.optimise_regions = collect
+    compiler.plan_regions = collect
     for name, build in NETWORKS.items():
         graph = luminal.Graph()
         try:
@@ -142,10 +143,10 @@ def collected(names: str) -> list[Region]:
             graph.compile(cache=False, database=False)
         except Collected:
             print(f"{name}: {len(found)} regions", flush=True)
-    compiler.optimise_regions = look
+    compiler.plan_regions = look
     if names:
         compile_image_models(names.split(","))
-    compiler.optimise_regions = original
+    compiler.plan_regions = original
     return list(found.values())
 
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -111,15 +111,15 @@ class Child:
 
 
 class Helpers:
-    """Children that do jobs of a list beside this process. They start at once. Used as a context,
-    at whose end they are gone.
+    """Children that do jobs of lists beside this process, list after list. They start at once. Used
+    as a context, at whose end they are gone.
 
     main: as that of a child; opening: the first message to each, the others are jobs.
     """
 
     def __init__(self, count: int, main: str, *opening: Any) -> None:
-        self._todo, self._listed = deque[Any](), threading.Event()
-        self._taken, self._lock = list[tuple[Any, Future[Any]]](), threading.Lock()
+        self._todo, self._over, self._changed = deque[Any](), False, threading.Condition()
+        self._taken = list[tuple[Any, Future[Any]]]()  # of the present list, by children
         self._children = [Child(main) for _ in range(count)]
         for child in self._children:
             threading.Thread(target=self._help, args=(child, opening), daemon=True).start()
@@ -128,34 +128,37 @@ class Helpers:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._todo.clear()
-        self._listed.set()
+        with self._changed:
+            self._todo.clear()
+            self._over = True
+            self._changed.notify_all()
         for child in self._children:
             child.stop()
 
-    def shared(self, jobs: Sequence[Any]) -> Iterator[Any]:
+    def shared(self, jobs: Iterable[Any]) -> Iterator[Any]:
         """The jobs that are left to the caller; meanwhile the children take others."""
-        self._todo.extend(jobs)
-        self._listed.set()
-        while (job := self._next()) is not None:
+        with self._changed:
+            self._todo.extend(jobs)
+            self._taken.clear()
+            self._changed.notify_all()
+        while True:
+            with self._changed:
+                if not self._todo:
+                    return
+                job = self._todo.popleft()
             yield job
 
     def results(self) -> Iterator[tuple[Any, Any]]:
         """Jobs of the children and their answers, without those that failed."""
-        with self._lock:
+        with self._changed:
             taken = [*self._taken]
         for job, answer in taken:
             if answer.exception() is None:
                 yield job, answer.result()
 
-    def _next(self) -> Any:
-        with suppress(IndexError):
-            return self._todo.popleft()
-
     def _help(self, child: Child, opening: tuple[Any, ...]) -> None:
         try:
             child.ask(SECONDS, *opening)
-            self._listed.wait()
             while (taken := self._take()) is not None:
                 job, answer = taken
                 try:
@@ -168,12 +171,14 @@ class Helpers:
             child.stop()
 
     def _take(self) -> tuple[Any, Future[Any]] | None:
-        with self._lock:
-            job, answer = self._next(), Future[Any]()
-            if job is None:
+        """A job, once there is one; None at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._todo or self._over)
+            if not self._todo:
                 return None
-            self._taken.append((job, answer))
-        return job, answer
+            taken = self._todo.popleft(), Future[Any]()
+            self._taken.append(taken)
+        return taken
 
 
 class Pool:

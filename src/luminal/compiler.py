@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from . import cores
 from .artifact.executables import engine_of, saver
@@ -32,12 +33,11 @@ from .graph.passes import Pass, Program, program_of, run_passes
 from .graph.stages import BasicBlock, Stage, blocks_of, stages_of
 from .making import helpers, make_all
 from .options import backend_of, checked_threads, usual_passes
+from .planning import Planned, Planning, plan_regions
 from .progress import tracked
 from .rewrite.by_range import grouped
 from .rewrite.normal import Normal
 from .rewrite.normalise import normalise
-from .rewrite.optimise import extractor
-from .rewrite.rates import CostModel
 from .rewrite.regions import regions
 from .rewrite.terms import Region
 from .runtime.contract import Interface
@@ -56,6 +56,7 @@ from .search.tune import Budget, Tuning
 from .store import Store
 
 NOBODY, NONE = Helpers(0, ""), Earlier()
+Plans: TypeAlias = Mapping[str, Chosen | Planned]  # by the keys of regions
 
 
 def compile_graph(
@@ -147,18 +148,28 @@ class Source:
     def regions(self) -> list[Region]:
         return [region for _, found in self.parts.values() for region in found]
 
+    @property
+    def plannings(self) -> list[Planning]:
+        """Of the distinct regions."""
+        usual = self.program.graph.usual
+        return [Planning(r, usual) for r in {r.key: r for r in self.regions}.values()]
+
 
 def _native(program: Program, tuning: Tuning, budget: Budget | None, report: Report) -> Saved:
     """Everything between the graph and machine code."""
     others = NOBODY if budget is not None else helpers(program, tuning, report)
     with others, Ahead(tuning.backend, tuning.target) as ahead:
+        plans: Plans = {}
         with collected_later():
             source = _source(program, report)
-            plans = optimise_regions(source.regions, program.graph.usual, tuning, report)
+            if budget is None:
+                plans = plan_regions(source.plannings, tuning, report, others)
         if budget is not None:
             with report.stage("search"), tuning:
+                jobs = tracked("planning region", source.plannings)
+                own = {each.region.key: each.chosen(tuning) for each in jobs}
                 build = partial(_build, source, ahead)
-                plans = searched(program, source.regions, plans, build, tuning, budget, report)
+                plans = searched(program, source.regions, own, build, tuning, budget, report)
         with collected_later():
             earlier = NONE if budget is not None else Earlier.of(tuning.backend, tuning.state)
             _, codes = _build(source, ahead, plans, tuning, report, others, earlier)
@@ -185,38 +196,19 @@ def _source(program: Program, report: Report) -> Source:
     return source
 
 
-def optimise_regions(
-    regions: Sequence[Region], usual: Mapping[str, Sequence[int]], tuning: Tuning, report: Report
-) -> Mapping[str, Chosen]:
-    """Kernels of every distinct region: e-graph, extraction, plan, kernels as data. Plans that an
-    earlier search has measured come first."""
-    model = CostModel.of(tuning.target)
-    plans: dict[str, Chosen] = {}
-    for region in tracked("optimising region", regions):
-        if region.key in plans:
-            continue
-        with report.stage("optimise"):
-            choices = extractor(region, model)
-            known = tuning.recall(region.key, choices)
-            chosen = known or Chosen.of(choices, choices.plans()[0])
-            plans[region.key] = replace(chosen, usual=usual)
-    report.regions, report.distinct_regions = len(regions), len(plans)
-    return plans
-
-
 def _build(
-    source: Source, ahead: Ahead, plans: Mapping[str, Chosen], tuning: Tuning, report: Report,
+    source: Source, ahead: Ahead, plans: Plans, tuning: Tuning, report: Report,
     others: Helpers = NOBODY, earlier: Earlier = NONE,
 ) -> tuple[Plan, Sequence[Kept]]:  # fmt: skip
     """The kernels of these plans, linked, as machine code."""
-    with report.stage("ranges"):
-        steps = {key: chosen.by_range for key, chosen in plans.items()}
+    report.regions, report.distinct_regions = len(source.regions), len(plans)
+    steps = {key: chosen.by_range for key, chosen in plans.items()}
     groups = [group for region in source.regions for group in grouped(steps[region.key])]
     made = make_all(groups, source.program.graph.usual, tuning, report, ahead, others, earlier)
     with report.stage("link"):
         plan = linked_plan(source.program, source.stages, source.parts, steps, made)
     report.plan = plan
-    report.plans = [each.plan.describe() for chosen in plans.values() for each in chosen.plans]
+    report.plans = [text for chosen in plans.values() for text in chosen.described]
     with report.stage("build"):
         codes = ahead.codes([made.program for made in plan.kernels])
         earlier.keep(ahead)

@@ -27,6 +27,7 @@ from .kernel.schedule import Layout, Schedule
 from .kernel.target import Target
 from .kernel.work import usual_sizes
 from .lowering.legal import check
+from .planning import Planning
 from .progress import Line, showing
 from .rewrite.lower_plan import Step
 from .runtime.link import Made
@@ -149,6 +150,8 @@ def main() -> None:
             known.append((device, Tuning(devices.find(device), *rest)))
             return None
         (job,) = message
+        if isinstance(job, Planning):
+            return job.planned(known[0][1])
         return made_for_another(job, *known[0])
 
     serve(answer)

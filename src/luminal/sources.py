@@ -9,8 +9,8 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
 CHOOSING = (  # what a tuned choice means, and whether it was found right
-    "backend", "earlier.py", "graph", "jobs.py", "kernel", "lowering", "making.py", "rewrite",
-    "runtime", "scheduling", "search",
+    "backend", "earlier.py", "graph", "jobs.py", "kernel", "lowering", "making.py", "planning.py",
+    "rewrite", "runtime", "scheduling", "search",
 )  # fmt: skip
 COMPILING = ("compiler.py", "container.py", "options.py", "artifact", "precision", *CHOOSING)
 

@@ -11,6 +11,7 @@ from luminal.backend import devices
 from luminal.backend.ahead import Ahead
 from luminal.children import Child, Helpers, Lost
 from luminal.errors import InputError
+from luminal.planning import Planning
 
 X = np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)
 
@@ -37,7 +38,8 @@ def alone():
 
 @pytest.fixture
 def helped(monkeypatch: pytest.MonkeyPatch, alone):
-    """One helper, wherever this runs. This process leaves the first job to it."""
+    """One helper, wherever this runs: the jobs that it has done. This process leaves it the second
+    of each list."""
     monkeypatch.setenv(making.PROCESSES, "2")
     monkeypatch.setattr(making.cores, "count", lambda: 2)
     monkeypatch.setattr(making, "NODES", 4)  # a model of this size is not small
@@ -50,6 +52,7 @@ def helped(monkeypatch: pytest.MonkeyPatch, alone):
         return job
 
     def left(self, jobs):
+        begun.clear()
         yield next(both := shared(self, jobs))
         if self._children:
             assert begun.wait(300)
@@ -57,7 +60,7 @@ def helped(monkeypatch: pytest.MonkeyPatch, alone):
 
     def noted(self):
         for job, made in results(self):
-            done.append(job.number)
+            done.append(job)
             yield job, made
 
     monkeypatch.setattr(Helpers, "_take", taken)
@@ -66,23 +69,25 @@ def helped(monkeypatch: pytest.MonkeyPatch, alone):
     return done
 
 
-def test_a_helper_makes_the_same_kernels(alone, helped):
+def test_a_helper_plans_and_makes_the_same_kernels(alone, helped):
     result, names, wrong = compiled()
-    assert helped, "the helper has done nothing"
+    assert {type(job) for job in helped} == {Planning, making.Job}
     assert np.array_equal(result, alone[0]) and names == alone[1] and wrong == alone[2] == []
 
 
-def test_what_a_lost_helper_leaves_is_made_here(monkeypatch, alone, helped):
+@pytest.mark.parametrize("kind", [Planning, making.Job])
+def test_what_a_lost_helper_leaves_is_made_here(monkeypatch, alone, helped, kind):
     ask = Child.ask
 
     def lost(self, seconds, *message):
-        if isinstance(message[0], making.Job):
+        if isinstance(message[0], kind):
             raise Lost("gone")
         return ask(self, seconds, *message)
 
     monkeypatch.setattr(Child, "ask", lost)
     result, names, _ = compiled()
-    assert not helped and np.array_equal(result, alone[0]) and names == alone[1]
+    assert all(type(job) is not kind for job in helped)
+    assert np.array_equal(result, alone[0]) and names == alone[1]
 
 
 def test_a_job_that_fails_in_a_helper_is_left_to_the_caller():

@@ -1,8 +1,8 @@
 """The walk over the loop tree: loops, tails, domains, units for threads, and what runs inside.
 
 A serial loop becomes a For that carries the accumulators written below it. An unrolled loop is a
-loop here. A vector loop opens lanes. Full tiles run unguarded; what is left runs in one guarded
-copy.
+loop here. A vector loop opens lanes. Full tiles run unguarded; what is left runs in a guarded copy
+of fewer rows or lanes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
-from math import prod
+from math import lcm, prod
 
 from ..errors import Illegal
 from ..graph.dtype import i64
@@ -27,6 +27,7 @@ from .values import Values, register_of
 from .walk_limits import Limits
 
 LARGEST_BLOCK = 256  # turns of a loop that may be written out
+SHARES = 3  # of a tile
 Body = Callable[[Place], None]
 
 
@@ -169,7 +170,7 @@ class Walk:
         for begin, end, where in ranges:
             self.repeat(where, end - begin, partial(full, begin), carried)
         if step > 1 and self.space.bounds(rest)[1] > 0:
-            self._rest(axis, step, edge, whole, body, carried)
+            self._rest(node, edge, whole, body, carried)
         if not node.reductions:
             self._behind(node, place, body, step > 1 and not guard and rest != 0)
 
@@ -193,14 +194,23 @@ class Walk:
         return place, [(begin, end, place) for begin, end in zip(begins, ends)]
 
     def _rest(
-        self, axis: str, step: int, place: Place, whole: Index, body: Body, carried: set[str]
+        self, node: Node, place: Place, whole: Index, body: Body, carried: set[str]
     ) -> None:
-        """What full steps leave over: at most one turn."""
+        """What full steps leave over: if it is not known how much, in smaller ones."""
+        axis, step = node.loop.axis, node.loop.step
         rest = place.span[axis] - whole * step
         if rest.is_constant:
             body(place.at(axis, whole * step, rest))
             return
-        rest = self.indexing.opaque(rest, 0, step - 1)
+        rest, least = self.indexing.opaque(rest, 0, step - 1), _smaller(node)
+
+        def some(at: Place, turn: Index) -> None:
+            left = self.indexing.opaque((rest - turn * least).minimum(least), 0, least)
+            body(at.at(axis, whole * step + turn * least, left, guarded=True))
+
+        if least < step:
+            self.repeat(place, self.space.floor(rest + (least - 1), least), some, carried)
+            return
         child = place.at(axis, whole * step, rest, guarded=True)
         self.repeat(place, rest.minimum(1), lambda p, turn: body(child), carried)
 
@@ -338,6 +348,17 @@ class Walk:
             self.space.add_axis(name, count)
         self.ahead.open(name, count, units=True)
         return Index.of(name)
+
+
+def _smaller(node: Node) -> int:
+    """The steps for what the full ones of a loop leave over: where a step is a tile, a share of it
+    with whole lanes, which is less work and less to write out."""
+    axis, step = node.loop.axis, node.loop.step
+    inside = [n for n in node.inside() if n.loop.axis == axis]
+    lanes = lcm(*(n.reach for n in inside))
+    if not all(n.loop.constant for n in inside):
+        return step
+    return min(step, -(-step // (SHARES * lanes)) * lanes)
 
 
 def _is_parallel(item: Item) -> bool:

@@ -21,7 +21,7 @@ from ..graph.dtype import dtype as dtype_of
 from ..graph.graph import Graph
 from ..graph.scope import scope
 from ..graph.tensor import Tensor
-from ..graph.values import array_of, checked
+from ..graph.values import array_of, fitting
 
 Parameter = Tensor  # made by graph.parameter
 
@@ -293,8 +293,8 @@ class Module:
         wanted = dict(self._named(saved=True))
         if strict:
             check_names(set(wanted), set(values))
-        fitting = {n: fit(n, t, values[n]) for n, t in wanted.items() if n in values}
-        for name, value in fitting.items():
+        found = {n: fit(n, t, values[n]) for n, t in wanted.items() if n in values}
+        for name, value in found.items():
             wanted[name].set(value)
 
     def adapt_state(self, state: dict[str, Any], prefix: str) -> None:
@@ -365,7 +365,8 @@ def check_names(wanted: set[str], given: set[str]) -> None:
 
 
 def fit(name: str, tensor: Tensor, value: Any) -> np.ndarray:
-    """The value in the parameter's dtype; floats may change their width. Raises WeightsError."""
+    """The value in the parameter's dtype, with strides of its own; floats may change their width.
+    Raises WeightsError."""
     array = array_of(value)
     expected = tuple(tensor.shape)
     if array.shape != expected:
@@ -373,6 +374,6 @@ def fit(name: str, tensor: Tensor, value: Any) -> np.ndarray:
     if tensor.dtype.is_float and array.dtype.kind in "fV":
         array = array.astype(tensor.dtype.numpy, copy=False)
     try:
-        return checked(tensor.node, array)
+        return fitting(name, tensor.dtype, array)
     except (TypeError, ValueError) as error:
         raise WeightsError(f"{name}: {error}") from None

@@ -60,6 +60,11 @@ class Chosen:
         return joined(parts)
 
     @property
+    def described(self) -> list[str]:
+        """The plans, for people."""
+        return [each.plan.describe() for each in self.plans]
+
+    @property
     def text(self) -> tuple[str, list[int], list[int]]:
         """What the plan can be made of again: (fingerprint of the classes, choice, stored)."""
         return self.extractor.fingerprint(), self.plan.choice, sorted(self.plan.stored)

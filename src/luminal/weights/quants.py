@@ -60,8 +60,12 @@ def _in_units(numbers: np.ndarray, units: np.ndarray | None) -> np.ndarray:
 
 
 def half(blocks: np.ndarray, start: int) -> np.ndarray:
-    """The f16 at a byte of each block."""
-    return np.ascontiguousarray(blocks[..., start : start + 2]).view(np.float16)[..., 0]
+    """The f16 at a byte of each block: where it lies, if such numbers may lie there."""
+    step, width = blocks.strides[-1], np.dtype(np.float16).itemsize
+    places = (blocks.ctypes.data + start, *blocks.strides[:-1])
+    if step == 1 and not any(place % width for place in places):
+        return blocks[..., start : start + width].view(np.float16)[..., 0]
+    return np.ascontiguousarray(blocks[..., start : start + width]).view(np.float16)[..., 0]
 
 
 def nibbles(packed: np.ndarray) -> np.ndarray:
