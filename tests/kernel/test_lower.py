@@ -395,6 +395,19 @@ def test_adding_is_fused_into_fma() -> None:
     assert ops.count("fma") == 6 * 2 * 4  # rows, vectors, unrolled k
 
 
+def test_what_full_tiles_leave_over_walks_smaller_ones() -> None:
+    """Of six rows one to five: two at a time, which are less to write out, and to compute."""
+    from luminal.kernel.program import Instruction
+    from luminal.lowering.verify import statements
+
+    long = gemm("s", 64, 16, sizes=SIZE)
+    for rows in range(13):
+        program = run(Case(long, tile(), {"s": rows}))
+        run(Case(long, tile(), {"s": rows}), native=True)
+    ops = [s.op for s in statements(program.body) if isinstance(s, Instruction)]
+    assert ops.count("fma") == (6 + 2) * 2 * 4  # rows of both, vectors, unrolled k
+
+
 @pytest.mark.parametrize("dtype", [f32, f64, i32])
 @pytest.mark.parametrize("lanes", [2, 4, 8, 16])
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 8])

@@ -40,10 +40,12 @@ def plans_of(graph: Graph) -> list[Plan]:
 
 
 @cache
-def decoder(storage: str, tokens: int) -> list[Plan]:
-    """A Llama of 1B's shape with two layers, its caches in use; `tokens`: how many are usual."""
+def decoder(storage: str, tokens: int, part: int = 1) -> list[Plan]:
+    """A Llama of 1B's shape with two layers, its caches in use; `tokens`: how many are usual. part:
+    of its width."""
     config = DecoderConfig(
-        "llama", VOCABULARY, WIDTH, LAYERS, 32, 8, 64, HIDDEN, 4096, (None,) * LAYERS,
+        "llama", VOCABULARY, WIDTH // part, LAYERS, 32 // part, 8 // part, 64, HIDDEN // part, 4096,
+        (None,) * LAYERS,
         ("all",) * LAYERS, {"all": Rope()}, tied=True,
     )  # fmt: skip
     graph = Graph()
@@ -115,6 +117,14 @@ def test_weights_stay_as_they_are_stored(storage):
         if plan.classes.constant[p.roots[0]]
     ]  # fmt: skip
     assert not once
+
+
+@pytest.mark.parametrize("storage", ["q8", "q4", "q4m"])
+def test_weights_are_widened_where_they_are_multiplied(storage):
+    """Also for many rows, where a cache would hold the wide ones: a unit of work widens its panel
+    once, for all rows."""
+    plans = decoder(storage, 128, part=4)
+    assert len(pieces(plans)) <= 11 * LAYERS + 3, text(plans)
 
 
 def test_gate_and_up_are_one_kernel():

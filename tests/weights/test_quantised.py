@@ -15,7 +15,7 @@ from luminal.models.llm.storage import FLOATS, FORMATS, block_fields
 from luminal.weights.fields import Fields
 from luminal.weights.packed import Packed, stacked
 from luminal.weights.quantised import decoded
-from luminal.weights.quants import Quants
+from luminal.weights.quants import Quants, half
 
 OUT, IN = 64, 256
 RANDOM = np.random.default_rng(0)
@@ -231,3 +231,16 @@ def test_what_is_damaged_or_not_known() -> None:
         read(config | {"bits": 5}, state)
     with pytest.raises(Unsupported, match="quantised by 'other'"):
         read({"quant_method": "other"}, state)
+
+
+@pytest.mark.parametrize("width, start", [(20, 2), (18, 0), (17, 1), (20, 3)])
+@pytest.mark.parametrize("place", [0, 1])
+def test_halves_are_found_wherever_they_lie(width: int, start: int, place: int) -> None:
+    """Also where none of two bytes may: they are copied there, and only there."""
+    raw = RANDOM.integers(0, 256, 1 + 3 * 4 * width, np.uint8)[place : place + 3 * 4 * width]
+    found = half(raw.reshape(3, 4, width), start)
+    odd = width % 2 or (raw.ctypes.data + start) % 2
+    assert np.shares_memory(found, raw) is not bool(odd)
+    blocks = raw.reshape(3, 4, width)
+    wanted = [[block[start : start + 2].tobytes() for block in row] for row in blocks]
+    assert [[number.tobytes() for number in row] for row in found] == wanted

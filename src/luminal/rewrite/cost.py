@@ -96,6 +96,7 @@ class _Estimate:
         self.streams = {(n.attribute, n.children[0]) for n in self.node.values() if n.op == "osum"}
         self.running = {(over, score) for (over, _), score in self.streams}  # maxima
         self.level = self._levels()
+        self.weights = self._weights()
         self.loops: dict[int, int] = {}  # axes of the loops around a node
         self.inner: dict[int, int] = {}  # ... that belong to a reduction which uses it
         self.repeat: dict[int, float] = {}
@@ -118,6 +119,16 @@ class _Estimate:
     def _hidden_maximum(self, node: ENode) -> bool:
         """2^(x - max_k x) needs a pass for the maximum, unless an online sum runs over it."""
         return node.op == "wexp" and (node.attribute, node.children[0]) not in self.streams
+
+    def _weights(self) -> set[int]:
+        """What is made of weights alone, and of where they stand."""
+        found = set[int]()
+        for c, node in self.piece.body:
+            read = node.memory or (c,) if node.op in ("load", "read", "gather") else ()
+            known = all(self.classes.fixed[buffer] for buffer in read)
+            if known and all(x in found for x in node.inline):
+                found.add(c)
+        return found
 
     def _products(self) -> dict[int, list[int]]:
         """Sums of products of two factors with kept axes of their own -> all factors: contractions.
@@ -186,7 +197,8 @@ class _Estimate:
         if not missing:
             return 1.0
         points = self.estimator.points(missing)
-        return max(least if points > 1 else 1.0, -(-points // self.model.tile))
+        tile = self.model.widest if c in self.weights else self.model.tile
+        return max(least if points > 1 else 1.0, -(-points // tile))
 
     def _use(
         self, c: int, loops: int, repeat: float, uses: set[tuple[int, int]], share: float = 1.0

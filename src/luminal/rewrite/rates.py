@@ -17,8 +17,9 @@ class CostModel:
 
     flops: of contractions in f32, of narrower ones as many times as many as an instruction does;
     vector: element operations; bandwidth: bytes from memory; cache_bandwidth: bytes of buffers that
-    fit `cache` bytes; tile: points of foreign axes that share one computed operand; launch: seconds
-    of a kernel and its barrier; hint: assumed value of a run-time size.
+    fit `cache` bytes; tile: points of foreign axes that share one computed operand; widest: of
+    those that share one made of weights alone, such as what small integers stand for; launch:
+    seconds of a kernel and its barrier; hint: assumed value of a run-time size.
     """
 
     flops: float = 2.4e11
@@ -27,6 +28,7 @@ class CostModel:
     cache_bandwidth: float = 1e11
     cache: float = 2e6
     tile: int = 64
+    widest: float = float("inf")  # panels of weights are made once, and all rows walk them
     launch: float = 2e-6
     without_tile: float = 1.5  # a contraction without a register tile of its own
     hint: int = 128
@@ -48,6 +50,7 @@ class CostModel:
             cache=target.l2 * (1 if grouped else cores),
             launch=target.launch,
             hint=target.hint,
+            widest=cls.tile if grouped else cls.widest,
             workers=target.threads if grouped else cls.workers,
             tiles=target.shared if grouped else cls.tiles,
             instructions=target.instructions,
