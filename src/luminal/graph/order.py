@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import TypeVar
 
 from .node import Node
@@ -32,4 +33,10 @@ def post_order(roots: Iterable[T], operands: Callable[[T], Iterable[T]]) -> list
 
 def reachable(roots: Iterable[Node]) -> list[Node]:
     """The roots and all they depend on, in the order in which they were recorded."""
-    return sorted(post_order(roots, lambda node: node.inputs), key=lambda node: node.number)
+    seen = set(roots)
+    todo = list(seen)
+    while todo:
+        new = [source for source in todo.pop().inputs if source not in seen]
+        seen.update(new)
+        todo += new
+    return sorted(seen, key=attrgetter("number"))

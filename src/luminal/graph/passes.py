@@ -29,7 +29,7 @@ from .dtype import DType, f32
 from .graph import Graph
 from .node import Node, Number, Shape, View
 from .order import reachable
-from .scope import scope
+from .scope import SCOPE, scope
 
 
 @dataclass(frozen=True)
@@ -89,14 +89,17 @@ def _types(program: Program) -> list[object]:
 def rewrite(program: Program, rule: Rule) -> Program:
     """Every node replaced by `rule(node, new inputs)`, or rebuilt on them where it gives None."""
     graph, became = program.graph, dict[Node, Node]()
-    for node in program.nodes():
-        inputs = tuple(became[source] for source in node.inputs)
-        with scope(graph.scopes[node]):
-            new = rule(node, inputs)
-            became[node] = rebuild(graph, node, inputs) if new is None else new
-        graph.locations.setdefault(became[node], graph.locations[node])
-        if (became[node].shape, became[node].dtype) != (node.shape, node.dtype):
-            raise CompileError(f"a rule turned {node} into {became[node]}: another shape or dtype")
+    with scope(""):
+        for node in program.nodes():
+            inputs = tuple([became[source] for source in node.inputs])
+            SCOPE.set(graph.scopes[node])
+            new = rule(node, inputs) or rebuild(graph, node, inputs)
+            became[node] = new
+            if new is node:
+                continue
+            graph.locations.setdefault(new, graph.locations[node])
+            if (new.shape, new.dtype) != (node.shape, node.dtype):
+                raise CompileError(f"a rule turned {node} into {new}: another shape or dtype")
     states = tuple((source, became[new]) for source, new in program.states)
     return Program(graph, tuple(became[node] for node in program.outputs), states)
 

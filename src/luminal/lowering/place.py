@@ -49,10 +49,10 @@ class Place:
     behind: bool = False
 
     def copy(self) -> Place:
-        other = object.__new__(Place)
-        for name in Place.__slots__:
-            setattr(other, name, getattr(self, name))
-        return other
+        return Place(
+            self.index, self.span, self.lanes, self.collapsed, self.partial, self.ends,
+            self.unrolled, self.facts, self.masks, self.spelled, self.behind,
+        )  # fmt: skip
 
     def at(
         self, axis: str, offset: Index | int, span: Index | int, guarded: bool = False
@@ -89,7 +89,9 @@ class Place:
 
     def moved(self, axis: str, offset: int) -> Place:
         """The same place, with the index of one axis moved."""
-        return replace(self, index={**self.index, axis: self.index[axis] + offset})
+        other = self.copy()
+        other.index = {**self.index, axis: self.index[axis] + offset}
+        return other
 
     def plain(self, axes: frozenset[str]) -> Place:
         """Without the lanes of these axes, and without accumulators of its own."""
@@ -99,7 +101,9 @@ class Place:
 
     def under(self, *masks: Val) -> Place:
         """Looked at only where these hold."""
-        return replace(self, masks=self.masks + masks)
+        other = self.copy()
+        other.masks = self.masks + masks
+        return other
 
     def scalar(self, axis: str) -> Index:
         """The index of an axis at its first lane."""
