@@ -403,9 +403,23 @@ def test_what_full_tiles_leave_over_walks_smaller_ones() -> None:
     long = gemm("s", 64, 16, sizes=SIZE)
     for rows in range(13):
         program = run(Case(long, tile(), {"s": rows}))
-        run(Case(long, tile(), {"s": rows}), native=True)
     ops = [s.op for s in statements(program.body) if isinstance(s, Instruction)]
     assert ops.count("fma") == (6 + 2) * 2 * 4  # rows of both, vectors, unrolled k
+
+
+@pytest.mark.parametrize("step", [6, 7, 14])
+def test_smaller_tiles_stay_in_the_memory_of_the_whole_one(step: int) -> None:
+    """Whatever is left over: rows that are written for nothing have room in it too."""
+    inside = "m/1! n/16! n/1#"
+    outer = f"m/{2 * step}@"
+    paths = {
+        "P": f"{outer} m/{step} k/16 m/1! k/1#",
+        "acc": f"{outer} n/32 m/{step} k/4 k/1! {inside}",
+        "out": f"{outer} n/32 m/{step} {inside}",
+    }
+    kernel = gemm("s", 40, 19, packed=True, sizes=SIZE)
+    for rows in (1, step - 1, step, step + 1, 2 * step - 1, 2 * step + 1):
+        run(Case(kernel, schedule(paths, layouts={"B": "1/32 0/1 1/1"}), {"s": rows}))
 
 
 @pytest.mark.parametrize("dtype", [f32, f64, i32])

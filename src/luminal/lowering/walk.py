@@ -352,13 +352,15 @@ class Walk:
 
 def _smaller(node: Node) -> int:
     """The steps for what the full ones of a loop leave over: where a step is a tile, a share of it
-    with whole lanes, which is less work and less to write out."""
+    with whole lanes, which is less work and less to write out. It divides the step: a tile in
+    memory has room for no more."""
     axis, step = node.loop.axis, node.loop.step
     inside = [n for n in node.inside() if n.loop.axis == axis]
-    lanes = lcm(*(n.reach for n in inside))
     if not all(n.loop.constant for n in inside):
         return step
-    return min(step, -(-step // (SHARES * lanes)) * lanes)
+    lanes = lcm(*(n.reach for n in inside))
+    shares = (step // count for count in range(SHARES, 1, -1) if step % (count * lanes) == 0)
+    return next(shares, step)
 
 
 def _is_parallel(item: Item) -> bool:
