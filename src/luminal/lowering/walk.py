@@ -202,7 +202,7 @@ class Walk:
         if rest.is_constant:
             body(place.at(axis, whole * step, rest))
             return
-        rest, least = self.indexing.opaque(rest, 0, step - 1), _smaller(node)
+        rest, least = self.indexing.opaque(rest, 0, step - 1), self._smaller(node)
 
         def some(at: Place, turn: Index) -> None:
             left = self.indexing.opaque((rest - turn * least).minimum(least), 0, least)
@@ -213,6 +213,20 @@ class Walk:
             return
         child = place.at(axis, whole * step, rest, guarded=True)
         self.repeat(place, rest.minimum(1), lambda p, turn: body(child), carried)
+
+    def _smaller(self, node: Node) -> int:
+        """The steps for what the full ones of a loop leave over: where a step is a tile, a share of
+        it with whole lanes, which is less work and less to write out. It divides the step: a tile
+        in memory has room for no more. Where readers take all of a tile, all of it is written."""
+        axis, step, homes = node.loop.axis, node.loop.step, self.homes
+        inside = [n for n in node.inside() if n.loop.axis == axis]
+        whole = (homes.multiplied(v.name, axis) or homes.read_whole(v.name, axis)
+                 for v in node.leaves())  # fmt: skip
+        if any(whole) or not all(n.loop.constant for n in inside):
+            return step
+        lanes = lcm(*(n.reach for n in inside))
+        shares = (step // count for count in range(SHARES, 1, -1) if step % (count * lanes) == 0)
+        return next(shares, step)
 
     def _behind(self, node: Node, place: Place, body: Body, ragged: bool) -> None:
         """Zeros, up to the end of a tile all of which is read: of what matrices sum up, and where
@@ -348,19 +362,6 @@ class Walk:
             self.space.add_axis(name, count)
         self.ahead.open(name, count, units=True)
         return Index.of(name)
-
-
-def _smaller(node: Node) -> int:
-    """The steps for what the full ones of a loop leave over: where a step is a tile, a share of it
-    with whole lanes, which is less work and less to write out. It divides the step: a tile in
-    memory has room for no more."""
-    axis, step = node.loop.axis, node.loop.step
-    inside = [n for n in node.inside() if n.loop.axis == axis]
-    if not all(n.loop.constant for n in inside):
-        return step
-    lanes = lcm(*(n.reach for n in inside))
-    shares = (step // count for count in range(SHARES, 1, -1) if step % (count * lanes) == 0)
-    return next(shares, step)
 
 
 def _is_parallel(item: Item) -> bool:
