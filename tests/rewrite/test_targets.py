@@ -89,3 +89,10 @@ def test_registers_of_matrices_do_not_unpack(usual):
     cannot take: its operands are numbers as they are, or rounded; its sums are whole."""
     amx, vnni = (rows_of_packed_weights(name, usual) for name in ("amx", "vnni"))
     assert amx == vnni
+
+
+@pytest.mark.parametrize("machine", ["avx2", "avx512"])
+def test_sums_over_groups_are_no_kernels_of_their_own(machine):
+    """A tile of a product holds the sums of a group while they are scaled and added up, also where
+    bytes take several instructions: they are not stored."""
+    assert rows_of_packed_weights(machine, 16) == rows_of_packed_weights("vnni", 16)

@@ -290,11 +290,17 @@ class _Estimate:
         multiplied = [last] if c in self.products and below(last) else []
         return [x for x in inside if name(x) == "cast"] + multiplied
 
+    def _batched(self, c: int, mask: int) -> bool:
+        """A sum over axes that all factors of a contraction have is its second step: over groups of
+        a quantised weight."""
+        factors = {self.axes[f] for f in self.products[c]}
+        return len(factors) > 1 and all(not mask & ~axes for axes in factors)
+
     def _without_tile(self, c: int) -> float:
         """A contraction inside a plain reduction, wanted in several passes, or of weights that are
         read at a map (their layout is not free)."""
         uses = self.uses[c]
-        plain = any(mask > 0 for mask, _ in uses)
+        plain = any(mask > 0 and not self._batched(c, mask) for mask, _ in uses)
         factors = (self.node[f] for f in self.products[c] if f in self.node)
         mapped = any(n.op == "read" and self.classes.fixed[n.children[0]] for n in factors)
         return self.model.without_tile if plain or mapped or len(uses) > 1 else 1.0
