@@ -74,6 +74,8 @@ def tile_frame(draft: Draft) -> None:
     behind = _behind(draft, base.add(*own), tile)
     for v in found.values:
         made = deep if v.name in draft.operands and blocked & {*v.axes} else base
+        if together and v.name in draft.operands and tile.lane in v.axes:
+            made = made.add(*made.walk(tile.lane, tile.size(tile.lane)))
         _place(draft, v, made, behind, deep.add(*own), tile)
     if together:
         _lay_panels(draft, tile)
