@@ -1,5 +1,7 @@
 """Proofs that the compiler relies on, for symbolic sizes. (Soundness: test_index.py.)"""
 
+from itertools import product
+
 from luminal.graph.index import Index
 from luminal.graph.parse import index_of
 from luminal.graph.space import Space
@@ -87,3 +89,25 @@ def test_a_floor_over_an_axis_of_two_places_is_a_line():
     assert known.floor(a + 1, 2) is a
     assert known.floor(7 - 5 * a, 3) is 2 - 2 * a
     assert known.floor(b + 1, 2).floors
+
+
+def test_bounds_hold_wherever_what_is_assumed_does():
+    """Against all sizes that a run may have: it refuses the others."""
+    s, t = Index.of("s"), Index.of("t")
+    numbers = range(-2, 3)
+    for a, b, c in product(numbers, numbers, (-3, 0, 2)):
+        space = Space({"s": (0, 5), "t": (1, 4)}, {"i": s})
+        space.assume(s * a + t * b + c)
+        at = [(x, y) for x, y in product(range(6), range(1, 5)) if a * x + b * y + c >= 0]
+        for d, e, f in product(numbers, numbers, (0, 1)):
+            found = [d * x + e * y + f * i for x, y in at for i in range(x if f else 1)]
+            low, high = space.bounds(s * d + t * e + Index.of("i") * f)
+            assert not found or (low <= min(found) and max(found) <= high)
+
+
+def test_a_part_lies_inside_where_that_is_assumed():
+    space = Space({"rows": (1, 9), "wanted": (1, 9)}, {"i": Index.of("wanted")})
+    place = Index.of("i") + Index.of("rows") - Index.of("wanted")
+    assert not space.inside(place, Index.of("rows"))
+    space.assume(Index.of("rows") - Index.of("wanted"))
+    assert space.inside(place, Index.of("rows"))

@@ -96,3 +96,15 @@ def test_sums_over_groups_are_no_kernels_of_their_own(machine):
     """A tile of a product holds the sums of a group while they are scaled and added up, also where
     bytes take several instructions: they are not stored."""
     assert rows_of_packed_weights(machine, 16) == rows_of_packed_weights("vnni", 16)
+
+
+def test_no_sums_are_made_of_rows_that_are_not_wanted():
+    """A part of the rows lies inside of them in each run, which is checked: weights are read there
+    without a condition, and are operands of the product."""
+    graph = Graph()
+    rows, wanted = graph.dim("rows", 1, 128, hint=128), graph.dim("wanted", 1, 128, hint=1)
+    x, w = graph.tensor((rows, 1, 8, 32), "i8").cast("i32"), graph.parameter((512, 8, 32), "u8")
+    groups = (x * w.cast("i32")).sum(-1).cast("f32") * graph.parameter((512, 8))
+    part = groups.sum(-1).narrow(0, rows - wanted, wanted)
+    plan = optimise(region_of(graph, [(part * part).node]).region, of("avx2"))
+    assert len(plan.pieces) == 1 and "rows" not in plan.describe(), plan.describe()

@@ -31,7 +31,8 @@ def program_key(program: Program, facts: Sequence[object]) -> str | None:
 
 def _sizes(program: Program) -> list[str]:
     space, usual = program.graph.space, program.graph.usual
-    return [f"{name} {space.sizes[name]} {usual.get(name)}" for name in sorted(space.sizes)]
+    sizes = [f"{name} {space.sizes[name]} {usual.get(name)}" for name in sorted(space.sizes)]
+    return [*sizes, *sorted(map(str, space.assumed))]
 
 
 def _line(node: Node, numbers: dict[Node, int]) -> str:

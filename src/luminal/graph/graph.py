@@ -46,8 +46,7 @@ class Graph:
     space: the bounds of all sizes. nodes: in order of recording, inputs first. outputs: tensors
     marked by `Tensor.output`. states: (state, new value) pairs. values: what `Tensor.set` stored.
     composites: functions that nodes are results of. locations: the user's source line of each node;
-    scopes: the dotted name of the module that recorded it.
-    requirements: what the sizes of a run must satisfy.
+    scopes: the dotted name of the module that recorded it. requirements: on the sizes of a run.
 
     >>> cx = luminal.Graph()
     >>> x = cx.tensor((2,), name="x")
@@ -214,6 +213,7 @@ class Graph:
             raise ShapeError(message)
         if low < 0 and all(index is not known.index for known in self.requirements):
             self.requirements.append(Requirement(index, message, user_location()))
+            self.space.assume(index)
 
     def positions(self, shape: Shape) -> Space:
         """What is known about sizes and the positions i0, i1, ... inside a shape."""
@@ -340,7 +340,7 @@ class Graph:
 
     def donate(self, state: Tensor, new: Tensor) -> None:
         """After each run the input `state` holds the value of `new` (a KV cache, in place)."""
-        if not any(state is known for known in self.inputs + self.parameters):
+        if state.graph is not self or state.node.op != "input" or _kind(state) == "constant":
             raise InputError(f"a state is an input or a parameter of this graph, not {state}")
         if new.node.shape != state.node.shape:
             raise ShapeError(f"donate: a state of {state} cannot become {new}")

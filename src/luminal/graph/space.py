@@ -28,7 +28,7 @@ class Space:
     """Ranges of sizes (inclusive) and extents of axes.
 
     `sizes`: name -> (low, high); a name that is nowhere is unbounded. `axes`: name -> extent.
-    `hints`: usual values of sizes, for estimates only.
+    `hints`: usual values of sizes, for estimates. `assumed`: indices that no run lets be negative.
     """
 
     def __init__(
@@ -36,10 +36,12 @@ class Space:
         sizes: Mapping[str, Range] | None = None,
         axes: Mapping[str, IndexLike] | None = None,
         hints: Mapping[str, int] | None = None,
+        assumed: Iterable[Index] = (),
     ) -> None:
         self.sizes: dict[str, Range] = dict(sizes or {})
         self.hints: dict[str, int] = dict(hints or {})
         self.axes: dict[str, Index] = {name: Index.of(e) for name, e in (axes or {}).items()}
+        self.assumed = list(assumed)
         self._bounds: dict[Index, Range] = {}
         self._floors: dict[tuple[Index, Index], Index] = {}
         self._substituted: dict[tuple[object, ...], Index] = {}
@@ -51,6 +53,15 @@ class Space:
     def add_size(self, name: str, low: Number, high: Number) -> None:
         """Declare a variable with an inclusive range, or narrow its range."""
         self.sizes[name] = (low, high)
+        self._forget()
+
+    def assume(self, index: Index) -> None:
+        """An index of sizes is at least 0 in each run. (Only what is plain is of use here.)"""
+        if not index.compound:
+            self.assumed.append(index)
+            self._forget()
+
+    def _forget(self) -> None:
         self._bounds.clear()
         self._floors.clear()
         self._substituted.clear()
@@ -71,8 +82,12 @@ class Space:
             return index.constant, index.constant
         found = self._bounds.get(index)
         if found is None:
-            found = self._extreme(index, upper=False), self._extreme(index, upper=True)
-            self._bounds[index] = found
+            low, high = self._extreme(index, upper=False), self._extreme(index, upper=True)
+            for known in self.assumed:
+                if known.names() <= index.names():
+                    low = max(low, self._extreme(index - known, upper=False))
+                    high = min(high, self._extreme(index + known, upper=True))
+            found = self._bounds[index] = low, high
         return found
 
     def nonnegative(self, index: IndexLike) -> bool:

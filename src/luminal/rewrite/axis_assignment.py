@@ -36,7 +36,7 @@ class AxisAssignment:
         self.mapped: set[Node] = set()
         self.computed: set[Node] = set()
         self.indices: set[Node] = set()
-        self.space = Space(sizes.sizes, hints=sizes.hints)
+        self.space = Space(sizes.sizes, hints=sizes.hints, assumed=sizes.assumed)
         self._dims: dict[Node, Dims] = {}
         self._names: dict[int, str] = {}
         self.flat = cache(self._flat)

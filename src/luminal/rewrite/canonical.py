@@ -26,7 +26,8 @@ class Canonical:
         outside: Sequence[Outside],
     ) -> None:  # fmt: skip
         self.old, self.leaves, self.outside = terms, leaves, outside
-        self.terms = Terms(Space(terms.space.sizes, hints=terms.space.hints))
+        known = terms.space
+        self.terms = Terms(Space(known.sizes, hints=known.hints, assumed=known.assumed))
         self.names: dict[str, str] = {}
         self.made: dict[int, int] = {}
         self.inputs: dict[int, int] = {}  # buffer of the program -> number of the leaf
