@@ -1,5 +1,5 @@
 """Plans of the distinct regions of a program, with their kernels as data. Where cores are free,
-helpers (see making.py) do a part of them."""
+helpers (see making.py) do a part of them, as of the kernels behind them: `done_by_all`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def plan_regions(
 
     order = sorted(jobs, key=lambda job: -len(job.region.terms.nodes))
     made = done_by_all(order, here, others, report, "planning region")  # the largest begins first
-    return {job.region.key: planned for job, planned in made}
+    found = {job.region.key: planned for job, planned in made}
+    return {job.region.key: found[job.region.key] for job in jobs}
 
 
 def done_by_all(

@@ -1,5 +1,6 @@
 """Helpers make kernels beside the process that compiles, and what they make is the same."""
 
+import re
 import sys
 import threading
 
@@ -27,7 +28,8 @@ def compiled():
     rt = cx.compile(cache=False, database=False)
     rt["x"] = X
     rt.run()
-    return rt[y], [made.name for made in rt.report.kernels], rt.check()
+    plans = [re.sub(r"\d+ ms", "", plan) for plan in rt.report.plans]
+    return rt[y], [made.name for made in rt.report.kernels], plans, rt.check()
 
 
 @pytest.fixture
@@ -70,9 +72,10 @@ def helped(monkeypatch: pytest.MonkeyPatch, alone):
 
 
 def test_a_helper_plans_and_makes_the_same_kernels(alone, helped):
-    result, names, wrong = compiled()
+    result, names, plans, wrong = compiled()
     assert {type(job) for job in helped} == {Planning, making.Job}
-    assert np.array_equal(result, alone[0]) and names == alone[1] and wrong == alone[2] == []
+    assert np.array_equal(result, alone[0]) and names == alone[1] and wrong == alone[3] == []
+    assert plans == alone[2]  # in the order of the regions, whoever made which
 
 
 @pytest.mark.parametrize("kind", [Planning, making.Job])
@@ -85,7 +88,7 @@ def test_what_a_lost_helper_leaves_is_made_here(monkeypatch, alone, helped, kind
         return ask(self, seconds, *message)
 
     monkeypatch.setattr(Child, "ask", lost)
-    result, names, _ = compiled()
+    result, names, *_ = compiled()
     assert all(type(job) is not kind for job in helped)
     assert np.array_equal(result, alone[0]) and names == alone[1]
 
