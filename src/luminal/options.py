@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from .backend import devices
 from .backend.devices import Device
 from .errors import DeviceError
@@ -9,6 +11,7 @@ from .graph.dtype import bf16, i8, u8
 from .graph.graph import Graph
 from .graph.passes import Pass, Program, program_of, run_passes
 from .precision import default_passes
+from .rewrite.rates import CostModel
 
 MOST_THREADS = 1024
 
@@ -20,10 +23,13 @@ def backend_of(device: str) -> Device | None:
 
 def usual_passes(precision: str, backend: Device | None) -> list[Pass]:
     """Those of a compilation that names none."""
-    products = backend.target(1).instructions if backend is not None else ()
+    target = backend.target(1) if backend is not None else None
+    products = target.instructions if target is not None else ()
     half = backend is None or any(product.first is bf16 for product in products)
     factors = {(product.first, product.second) for product in products if product.fragments}
-    return default_passes(precision, half, (i8, i8) in factors and (u8, i8) not in factors)
+    signed = (i8, i8) in factors and (u8, i8) not in factors
+    moved = math.inf if target is None or target.group > 1 else CostModel.of(target).moved
+    return default_passes(precision, half, signed, moved)
 
 
 def passed(graph: Graph, device: str, precision: str) -> Program:

@@ -3,6 +3,7 @@ contract that narrows contractions."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
@@ -18,6 +19,7 @@ from .bytewise import bytes_mapped
 from .contracts import bf16_contraction, integer_contraction, is_contraction
 from .halves import widen_half
 from .integers import bytes_multiplied
+from .winograd import in_tiles
 
 Contract: TypeAlias = Callable[[Graph, Node, tuple[int, ...]], Node | None]
 
@@ -30,11 +32,13 @@ CONTRACTS: dict[str, Contract | None] = {
 
 
 def default_passes(
-    precision: str = "f32", half_products: bool = True, signed_bytes: bool = False
-) -> list[Pass]:
+    precision: str = "f32", half_products: bool = True, signed_bytes: bool = False,
+    moved: float = math.inf,
+) -> list[Pass]:  # fmt: skip
     """The passes of `Graph.compile` when none are given, in order. precision: see `contracts`.
     half_products: the machine has an instruction that multiplies bf16. signed_bytes: it multiplies
-    bytes where both have a sign."""
+    bytes where both have a sign. moved: multiplications of f32 in the time in which it writes a
+    number and reads it again (see `winograd.in_tiles`)."""
     if precision not in CONTRACTS:
         raise Unsupported(f"precision={precision!r}: there is {', '.join(map(repr, CONTRACTS))}")
     contract = CONTRACTS[precision]
@@ -45,17 +49,19 @@ def default_passes(
         join_loops, hoist_products, widen_half, fold_constants, bytes_mapped, multiplied,
         fold_constants,
     ]  # fmt: skip
-    return [*exact, narrowed(contract)] if contract else exact
+    return [*exact, narrowed(contract, moved)]
 
 
-def narrowed(contract: Contract) -> Pass:
-    """The pass that puts what a contract gives in the place of contractions."""
+def narrowed(contract: Contract | None, moved: float = math.inf) -> Pass:
+    """The pass that puts what a contract gives in the place of contractions; where it gives
+    nothing, what takes fewer multiplications."""
 
     def narrow(program: Program) -> Program:
         def rule(node: Node, inputs: tuple[Node, ...]) -> Node | None:
             if not is_contraction(node) or inputs[0].op != "mul":
                 return None
-            return contract(program.graph, inputs[0], node.attribute)
+            made = contract(program.graph, inputs[0], node.attribute) if contract else None
+            return made or in_tiles(program.graph, inputs[0], node.attribute, moved)
 
         return rewrite(program, rule)
 

@@ -15,9 +15,11 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ..graph.index import names_of
 from ..graph.order import post_order
 from ..graph.scalars import SCALARS
 from ..graph.stages import CHEAP
@@ -31,6 +33,7 @@ LEAVES = ("input", "const", "index")
 CHOOSING = ("max", "min", "select", "cast")  # operations that give one of their operands
 MAX_STEPS = 2  # of elementwise values read elsewhere, before one is stored
 AGAIN = 1.5  # reads of a point, for which a product is stored
+MOST_SUMS = 8  # of one product, that a kernel makes beside each other
 EXPENSIVE = 8.0  # vector instructions of an operation that is worth a load
 
 
@@ -122,7 +125,7 @@ def cuts_of(facts: Facts) -> set[int]:
     """The values that every sensible plan stores."""
     paths = Paths(facts)
     found = _read_repeatedly(facts) | _forks(facts, paths) | _compared(facts)
-    found |= _products_wanted_again(facts, paths, found)
+    found |= _products_wanted_again(facts, paths, found) | _chosen(facts)
     return found | _many_steps(facts, found)
 
 
@@ -162,7 +165,8 @@ def _compared(facts: Facts) -> set[int]:
 
 
 def _products_wanted_again(facts: Facts, paths: Paths, cuts: set[int]) -> set[int]:
-    """What takes a contraction and is read at several places, together more than once a point.
+    """What takes a contraction and is read at several places, together more than once a point, or
+    at so many that no kernel has registers for the sums of each.
 
     A read counts twice if its users go through memory on different ways before they meet.
     """
@@ -170,6 +174,7 @@ def _products_wanted_again(facts: Facts, paths: Paths, cuts: set[int]) -> set[in
     moved = paths.most(moving)
     products: set[int] = set()
     wanted: dict[int, float] = {}
+    places = Counter[int]()
     for t in facts.live:
         node = facts.terms.nodes[t]
         if t in facts.contraction or not products.isdisjoint(set(node.children) - cuts):
@@ -182,7 +187,32 @@ def _products_wanted_again(facts: Facts, paths: Paths, cuts: set[int]) -> set[in
             direct = not moving.issuperset(facts.users[source])
             wanted.setdefault(source, whole if direct else 0.0)
             wanted[source] += uses * min(whole, facts.points(t))
-    return {source for source, points in wanted.items() if points > AGAIN * facts.points(source)}
+            places[source] += 1
+    return {
+        source for source, points in wanted.items()
+        if points > AGAIN * facts.points(source) or places[source] > MOST_SUMS
+    }  # fmt: skip
+
+
+def _chosen(facts: Facts) -> set[int]:
+    """Operands of contractions, made in different ways along an axis that all of them keep: the
+    parts share what they are made of, and what multiplies them one by one would make it again."""
+    nodes, found = facts.terms.nodes, set[int]()
+
+    def below(t: int) -> tuple[int, ...]:
+        return nodes[t].children if nodes[t].op in (*MOVEMENT, "cast", "add") else ()
+
+    for t in facts.contraction:
+        operands = facts.operands(t)
+        shared = frozenset.intersection(*(facts.terms.axes[x] for x in operands))
+        kept = shared.difference(nodes[t].attribute)
+        for x in operands:
+            guards = [nodes[g] for g in post_order([x], below) if nodes[g].op == "guard"]
+            chosen = any(names_of(guard.attribute) <= kept for guard in guards)
+            made = any(is_elementwise(nodes[c]) for g in guards for c in g.children)
+            if chosen and made and not facts.fixed[x]:
+                found.add(x)
+    return found
 
 
 def _sources(facts: Facts, t: int) -> set[int]:

@@ -14,7 +14,7 @@ from ..kernel.kernel import Buffer, Kernel, Value
 from .kernel_body import Body, BufferView, load_from, plain_store, scatter_value
 from .parts import written_in_parts
 from .plan import FusedKernel, Plan
-from .terms import Terms
+from .terms import Terms, is_reduction
 
 
 @dataclass(frozen=True)
@@ -238,9 +238,9 @@ def memory_orders(plan: Plan) -> dict[int, tuple[str, ...]]:
     indices at which these are read. An axis that only constants have stands where the axes stand
     that those constants pair it with: the channels of a convolution like those of what follows it.
     Where nothing is said, such axes stand inside of the others (a projection's features stay
-    contiguous). Where rows of matrices are multiplied as they lie, a weight that is taken apart in
-    every run lies as the constants that it is made of, and what is multiplied with it rather so
-    than as others would have it.
+    contiguous), and so do axes that constants have and sums are over. Where rows of matrices are
+    multiplied as they lie, a weight that is taken apart in every run lies as the constants that it
+    is made of, and what is multiplied with it rather so than as others would have it.
     """
     classes, region = plan.classes, plan.classes.region
     leaves = [t.attribute for t in region.terms.nodes if t.op == "input"]
@@ -248,13 +248,17 @@ def memory_orders(plan: Plan) -> dict[int, tuple[str, ...]]:
     given = {a for leaf in leaves if not leaf.constant for a in leaf.axes}
     constant_only = {a for leaf in leaves if leaf.constant for a in leaf.axes} - given
     told = _told([*kept, *(leaf.axes for leaf in leaves)])
+    reduced = (set(t.attribute) for t in region.terms.nodes if is_reduction(t))
+    features = constant_only | set[str]().union(*reduced) & {
+        a for leaf in leaves if leaf.constant for a in leaf.axes
+    }
     before = _read_in_order(region.terms, told)
     constants = [set(leaf.axes) for leaf in leaves if leaf.constant]
     places = _with_partners(constants, before, constant_only.difference(*kept))
     own = [_made_of(plan, piece) if plan.in_rows else Counter() for piece in plan.pieces]
     places = _first(sum(own, Counter()), places)
     return {
-        root: _sorted(classes.encoding.names(classes.axes[root]), mine, places, constant_only)
+        root: _sorted(classes.encoding.names(classes.axes[root]), mine, places, features)
         for piece, mine in zip(plan.pieces, own) for root in piece.roots
     }  # fmt: skip
 
@@ -307,7 +311,7 @@ def _with_partners(constants: Sequence[set[str]], before: Order, constant_only: 
 
 
 def _sorted(
-    names: Iterable[str], own: Order, before: Order, constant_only: set[str]
+    names: Iterable[str], own: Order, before: Order, features: set[str]
 ) -> tuple[str, ...]:
     """Repeatedly the axis that fewest others want outside of it: by its own order, then by that of
     all."""
@@ -318,7 +322,7 @@ def _sorted(
         def unwanted(a: str) -> tuple[int, ...]:
             against = (sum(pairs.get((b, a), 0) > pairs.get((a, b), 0) for b in rest)
                        for pairs in (own, before))  # fmt: skip
-            return *against, a not in mine, a in constant_only, rest.index(a)
+            return *against, a not in mine, a in features, rest.index(a)
 
         first = min(rest, key=unwanted)
         order.append(first)

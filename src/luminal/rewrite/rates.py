@@ -57,6 +57,12 @@ class CostModel:
         )
 
     @property
+    def moved(self) -> float:
+        """Multiply-adds of f32 in the time in which a number is written to the second cache and
+        read again."""
+        return self.flops / 2 * 2 * f32.bytes / self.cache_bandwidth
+
+    @property
     def in_rows(self) -> bool:
         """An instruction multiplies matrices of which it takes rows as they lie in memory."""
         return any(i.rows > 1 and not i.registers for i in self.instructions)

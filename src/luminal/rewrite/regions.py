@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from ..graph.index import names_of
 from ..graph.order import post_order
 from ..graph.scalars import SCALARS
 from .canonical import Canonical
@@ -39,13 +40,35 @@ def regions(normal: Normal) -> list[Region]:
     regions need is stored once.
     """
     facts = facts_of(normal)
-    cuts = cuts_of(facts)
+    cuts = cuts_of(facts) | _joined_in_rows(normal, facts)
     while True:
         groups = _groups(facts, cuts)
         more = _shared(facts, cuts, groups) or _too_large(facts, cuts, groups)
         if not more:
             return _regions(normal, facts, groups)
         cuts |= more
+
+
+def _joined_in_rows(normal: Normal, facts: Facts) -> set[int]:
+    """What was computed in parts that lie side by side along the innermost axis in memory. Who
+    reads it has lanes along that axis, which the parts do not have: they are turned once."""
+    nodes, along = facts.terms.nodes, dict[int, frozenset[str]]()
+    for t in facts.live:
+        node = nodes[t]
+        below = [along[c] for c in node.children]
+        if node.op == "guard":
+            names = names_of(node.attribute)
+            alone = len(names) == 1 and names.isdisjoint(facts.terms.axes[node.children[0]])
+            along[t] = below[0] | names if alone else frozenset()
+        else:
+            along[t] = frozenset().union(*below) if node.op == "add" and all(below) else frozenset()
+    features, found = _features(facts), set[int]()
+    for t in facts.live:
+        whole = nodes[t].op == "add" and not any(along[user] for user in facts.users[t])
+        if along[t] and whole and facts.computed[t] and not facts.fixed[t]:
+            order = _order(normal, t, features)
+            found |= {t} if order[-1] in along[t] else set()
+    return found
 
 
 # ---- roots that belong together
@@ -243,9 +266,12 @@ def _features(facts: Facts) -> frozenset[str]:
     """Axes along which computed values are multiplied with constants and summed up, what constants
     bring in beside such axes (the channels of heads), and axes that are read there."""
     terms, found, brought = facts.terms, set[str](), list[frozenset[str]]()
-    for operands in map(facts.operands, facts.contraction):
+    for t in facts.contraction:
+        operands = facts.operands(t)
         if len({facts.fixed[c] for c in operands}) > 1:
-            found |= frozenset.intersection(*(terms.axes[c] for c in operands))
+            found |= frozenset(terms.nodes[t].attribute).intersection(
+                *(terms.axes[c] for c in operands)
+            )
             computed = (terms.axes[c] for c in operands if not facts.fixed[c])
             fixed = (terms.axes[c] for c in operands if facts.fixed[c])
             brought.append(frozenset[str]().union(*fixed).difference(*computed))
@@ -259,10 +285,14 @@ def _features(facts: Facts) -> frozenset[str]:
     return frozenset(found)
 
 
+def _order(normal: Normal, t: int, features: frozenset[str]) -> tuple[str, ...]:
+    """The axes of a term, as memory has them."""
+    axes = normal.orders.get(t) or tuple(sorted(normal.terms.axes[t], key=axis_key))
+    return tuple(sorted(axes, key=lambda a: a in features))
+
+
 def _temporary(normal: Normal, t: int, features: frozenset[str]) -> tuple[int, tuple[str, ...]]:
-    terms = normal.terms
-    axes = normal.orders.get(t) or tuple(sorted(terms.axes[t], key=axis_key))
-    axes = tuple(sorted(axes, key=lambda a: a in features))
+    terms, axes = normal.terms, _order(normal, t, features)
     shape = tuple(terms.space.axes[a] for a in axes)
     normal.buffers.append(BufferInfo("temporary", shape, terms.nodes[t].dtype, axes))
     return len(normal.buffers) - 1, axes

@@ -245,7 +245,8 @@ class Solver:
         if axis in value.over:
             return [self.lanes]
         waited = AT_ONCE if self.target.group > 1 else 4
-        alone = [n for n in POWERS if n <= waited]
+        room = self.target.registers // len(self.facts.values)  # each value has as many vectors
+        alone = [n for n in POWERS if n <= max(1, min(waited, room))]
         counts = alone if value.reduction is None else (1, 2, 3, 4, 6, 8)
         most = max(self.lanes, round_up(self.span[axis], self.lanes))
         widths = [w * self.lanes for w in counts if w * self.lanes <= most]
