@@ -37,6 +37,7 @@ SECOND = ((1, 0), (0.5, 0.5), (0.5, -0.5), (0, 1))  # RESULT transposed, with fa
 GRADIENT = ((1, 1, -1, 0), (0, 1, 1, 0), (0, 1, -1, -1))  # WEIGHT transposed, without these
 THREE, TWO, PRODUCTS = 3, 2, 4
 AXES = 2  # that are taken together
+TURNED = 3  # times what it takes to store numbers made of what a caller gives: it lies otherwise
 ROW = 16  # results, whose tiles lie side by side
 
 Digits: TypeAlias = tuple[int, ...]
@@ -141,6 +142,7 @@ class _Tiles:
             return prod(self._usual(d) for d in others if wanted(d))
 
         saved = (before * prod(longs) - tiles) * points(lambda d: True)
+        tiles *= TURNED if self.given[0].inputs[0].op == "input" else 1
         x, weight = self.given
         inputs, weights = points(partial(_reads, x)), points(partial(_reads, weight))
         results = points(lambda d: d not in self.dims)

@@ -258,8 +258,22 @@ def _buffers(
     read = {value for group in groups for value in group.boundary}
     features = _features(facts)
     for value in sorted(read - stored.keys()):
-        stored[value] = _temporary(normal, value, features)
+        stored[value] = _temporary(normal, value, _inner_axes(facts, value, features))
     return stored
+
+
+def _inner_axes(facts: Facts, value: int, features: frozenset[str]) -> frozenset[str]:
+    """Those that memory has inside of others: none where callers say how all lies that a value is
+    made of, or what is made of it."""
+    waiting, seen = [value], set[int]()
+    while waiting:
+        t = waiting.pop()
+        if t in facts.contraction and t != value:
+            return features if facts.computed[value] else frozenset()
+        new = [user for user in facts.users[t] if user not in seen]
+        seen.update(new)
+        waiting += new
+    return frozenset()
 
 
 def _features(facts: Facts) -> frozenset[str]:
