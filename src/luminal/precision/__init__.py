@@ -19,7 +19,7 @@ from .bytewise import bytes_mapped
 from .contracts import bf16_contraction, integer_contraction, is_contraction
 from .halves import widen_half
 from .integers import bytes_multiplied
-from .winograd import in_tiles
+from .winograd import in_tiles, may_slide
 
 Contract: TypeAlias = Callable[[Graph, Node, tuple[int, ...]], Node | None]
 
@@ -57,6 +57,9 @@ def narrowed(contract: Contract | None, moved: float = math.inf) -> Pass:
     nothing, what takes fewer multiplications."""
 
     def narrow(program: Program) -> Program:
+        if contract is None and not (moved < math.inf and may_slide(program)):
+            return program
+
         def rule(node: Node, inputs: tuple[Node, ...]) -> Node | None:
             if not is_contraction(node) or inputs[0].op != "mul":
                 return None

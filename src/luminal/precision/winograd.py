@@ -28,6 +28,7 @@ from ..graph.folding import constant_of
 from ..graph.graph import Graph
 from ..graph.index import Index, names_of
 from ..graph.node import Node, View, position
+from ..graph.passes import Program
 from ..graph.views import ONE, ZERO, place, positions
 
 INPUT = ((1, 0, -1, 0), (0, 1, 1, 0), (0, 1, -1, 0), (0, 1, 0, -1))
@@ -53,6 +54,12 @@ class Slide:
     long: int
     short: int
     mirrored: bool
+
+
+def may_slide(program: Program) -> bool:
+    """Something is added up that has three positions along some dimension."""
+    summed = (node.inputs[0].shape for node in program.nodes() if node.op == "sum")
+    return any(THREE in shape for shape in summed)
 
 
 def in_tiles(graph: Graph, node: Node, dims: tuple[int, ...], moved: float) -> Node | None:

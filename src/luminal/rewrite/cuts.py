@@ -1,7 +1,9 @@
 """Which values every sensible plan stores: there a program is cut into regions.
 
 - What was computed (reduced, gathered) and a window reads: each reader would compute it again.
-- Products that are read at several places, each point more than once: rotated queries and keys.
+- Products that are read at several places, each point more than once (rotated queries and keys), or
+  at very many.
+- Operands of products that are made in parts: tiles of a convolution.
 - What was computed and contractions of several consumers read, or one contraction and a way around
   it: the residual stream, the operand of Q, K and V. Softmax and norms fork as well, but their
   branches meet again before any contraction.

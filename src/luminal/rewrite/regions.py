@@ -52,23 +52,23 @@ def regions(normal: Normal) -> list[Region]:
 def _joined_in_rows(normal: Normal, facts: Facts) -> set[int]:
     """What was computed in parts that lie side by side along the innermost axis in memory. Who
     reads it has lanes along that axis, which the parts do not have: they are turned once."""
-    nodes, along = facts.terms.nodes, dict[int, frozenset[str]]()
+    nodes, nothing = facts.terms.nodes, frozenset[str]()
+    along: dict[int, frozenset[str]] = {}  # of what is made in parts: the axes of these
     for t in facts.live:
         node = nodes[t]
-        below = [along[c] for c in node.children]
+        below = [along.get(c, nothing) for c in node.children]
         if node.op == "guard":
             names = names_of(node.attribute)
-            alone = len(names) == 1 and names.isdisjoint(facts.terms.axes[node.children[0]])
-            along[t] = below[0] | names if alone else frozenset()
-        else:
-            along[t] = frozenset().union(*below) if node.op == "add" and all(below) else frozenset()
-    features, found = _features(facts), set[int]()
-    for t in facts.live:
-        whole = nodes[t].op == "add" and not any(along[user] for user in facts.users[t])
-        if along[t] and whole and facts.computed[t] and not facts.fixed[t]:
-            order = _order(normal, t, features)
-            found |= {t} if order[-1] in along[t] else set()
-    return found
+            if len(names) == 1 and names.isdisjoint(facts.terms.axes[node.children[0]]):
+                along[t] = below[0] | names
+        elif node.op == "add" and all(below):
+            along[t] = nothing.union(*below)
+    whole = [
+        t for t in along if nodes[t].op == "add" and along.keys().isdisjoint(facts.users[t])
+        and facts.computed[t] and not facts.fixed[t]
+    ]  # fmt: skip
+    features = _features(facts) if whole else nothing
+    return {t for t in whole if _order(normal, t, features)[-1] in along[t]}
 
 
 # ---- roots that belong together
