@@ -39,6 +39,7 @@ GRADIENT = ((1, 1, -1, 0), (0, 1, 1, 0), (0, 1, -1, -1))  # WEIGHT transposed, w
 THREE, TWO, PRODUCTS = 3, 2, 4
 AXES = 2  # that are taken together
 TURNED = 3  # times what it takes to store numbers made of what a caller gives: it lies otherwise
+BETWEEN = 12  # times what it takes to store a result of a gradient: between those of other parts
 ROW = 16  # results, whose tiles lie side by side
 
 Digits: TypeAlias = tuple[int, ...]
@@ -153,8 +154,9 @@ class _Tiles:
         x, weight = self.given
         inputs, weights = points(partial(_reads, x)), points(partial(_reads, weight))
         results = points(lambda d: d not in self.dims)
-        many, few = (weights, results) if self.gradient else (results, weights)
-        return saved, tiles * (inputs + many) + (products - before) * few
+        if self.gradient:
+            return saved, tiles * (inputs + weights) + (products + BETWEEN * before) * results
+        return saved, tiles * (inputs + results) + (products - before) * weights
 
     def result(self) -> Node:
         """The sum of the product."""
