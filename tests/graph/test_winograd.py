@@ -137,14 +137,14 @@ def test_gradients(size: tuple[int, int, int], padding: int) -> None:
     check(cx, {t: normal(*(int(str(n)) for n in t.shape)) for t in (x, w, g)})
 
 
-def pictures(channels: int, side: int = 28, precision: str = "f32") -> tuple[Graph, list[Pass]]:
+def pictures(channels: int) -> tuple[Graph, list[Pass]]:
     """Three convolutions, and the passes of a compilation that names none."""
     cx = Graph()
-    y = cx.tensor((1, channels, side, side), name="x")
+    y = cx.tensor((1, channels, 28, 28), name="x")
     for _ in range(3):
         y = ops.relu(ops.conv2d(y, weight(cx, channels, channels, 3, 3), padding=1))
     y.output()
-    return cx, usual_passes(precision, devices.find("cpu"))
+    return cx, usual_passes("f32", devices.find("cpu"))
 
 
 @pytest.mark.parametrize("channels, wanted", [(8, False), (128, True)])
