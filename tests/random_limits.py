@@ -15,7 +15,7 @@ from typing import Any
 
 LIMITS: dict[str, tuple[float, ...]] = {
     "kernel.schedule.CHAIN": (2, 3),
-    "precision.contracts.STREAMED": (0, 10_000),
+    "precision.rounding.STREAMED": (0, 10_000),
     "rewrite.by_range.CLEAR": (1.0, 100.0),
     "rewrite.cost._ONCE": (1.0,),
     "rewrite.cost._OPERAND": (0.1, 10.0),

@@ -19,8 +19,9 @@ from luminal.graph.node import Node
 from luminal.graph.passes import Program
 from luminal.models.llm.projection import Blocks
 from luminal.models.llm.storage import FORMATS, quantise4, quantise8
-from luminal.precision import default_passes
-from luminal.precision.contracts import STREAMED, TINY
+from luminal.precision import default_passes, narrowed
+from luminal.precision.contracts import TINY
+from luminal.precision.rounding import STREAMED, bf16_contraction, sums_rounded
 
 Record = Callable[[Graph, Tensor], Tensor]
 ROUNDING = 2.0**-20  # of f32 sums and scales, relative to the sum of absolute products
@@ -247,9 +248,10 @@ def test_a_softmax_is_rounded_in_sums_over_other_axes() -> None:
 
 def rounded(result: luminal.Tensor) -> list[Node]:
     """What a program in bf16 rounds."""
-    narrow = default_passes("bf16")[-1]
+    narrow = narrowed(bf16_contraction)
     nodes = narrow(Program(result.graph, (result.node,))).nodes()
-    return [n.inputs[0] for n in nodes if n.op == "cast" and n.dtype is bf16]
+    casts = [n for n in nodes if n.op == "cast" and n.dtype is bf16]
+    return [n.inputs[0] for n in casts if n.inputs[0].dtype is not bf16]
 
 
 def test_operands_are_rounded_where_they_are_made() -> None:
@@ -338,3 +340,34 @@ def test_integers_of_one_weight_with_numbers_of_their_own() -> None:
     exact = first * 2.0 + second * 3.0
     error = np.abs(run(x, record, "quantised") - x.astype(np.float64) @ exact.T)
     assert (error <= lost(x, 64) @ np.abs(exact).T * 1.01).all()
+
+
+@pytest.mark.parametrize("padding, stride", [(1, 1), (1, 2), (0, 1)])
+def test_gradients_of_convolutions_multiply_rounded_factors(padding: int, stride: int) -> None:
+    """Pictures with padding are rounded before they are moved, as what is made of them is stored;
+    those that are inputs where they are read."""
+    cx = luminal.Graph()
+    x, w = cx.tensor((2, 8, 12, 12)), cx.tensor((16, 8, 3, 3))
+    hidden = x.relu()
+    y = ops.conv2d(hidden, w, stride=stride, padding=padding)
+    g = ops.tanh(cx.tensor(y.shape))
+    gradients = train.vjp([y], [g], [w, hidden])
+    assert {g.node, hidden.node} <= set(rounded(gradients[0]))
+    assert g.node in rounded(gradients[1]) and hidden.node in rounded(y)
+    given = rounded(ops.conv2d(x, w, padding=1))
+    assert x.node not in given and any(node.inputs == (x.node,) for node in given)
+
+
+def test_sums_of_what_is_rounded_anyway() -> None:
+    """A bias' gradient adds up what the weight's multiplies; what is read otherwise too stays."""
+    cx = luminal.Graph()
+    x, g = (ops.tanh(cx.tensor((48, n))) for n in (8, 6))
+    weight, bias = ops.matmul(x.T, g), g.sum(0)
+    program = Program(cx, (weight.node, bias.node, x.sum(0).node, (x * 2.0).node))
+    passes = default_passes("bf16")[-2:]
+    for each in passes:
+        program = each(program)
+    sums = [node.inputs[0] for node in program.outputs[1:3]]
+    assert [s.op == "cast" and s.inputs[0].dtype is bf16 for s in sums] == [True, False]
+    again = default_passes("bf16", half_products=False)
+    assert sums_rounded not in again and sums_rounded in default_passes("bf16")

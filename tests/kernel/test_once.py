@@ -38,6 +38,7 @@ from luminal.graph.dtype import bf16, f32, i8, i32, u8
 from luminal.graph.index import Index
 from luminal.kernel.kernel import Guard, Kernel, Value, walk
 from luminal.lowering.lower import lower
+from luminal.precision import default_passes
 from luminal.runtime.show import program_text
 from luminal.scheduling import estimate, once, several
 from luminal.scheduling.default import default_schedule, drafted
@@ -237,7 +238,8 @@ def test_windows_are_turned_along_the_image(monkeypatch: pytest.MonkeyPatch) -> 
     cx = luminal.Graph()
     x, w, g = (cx.tensor(s) for s in ((16, 64, 32, 32), (64, 64, 3, 3), (16, 64, 32, 32)))
     train.vjp([ops.conv2d(x, w, padding=1)], [g], [w])[0].output()
-    rt = cx.compile(device="cpu", threads=1, cache=False, database=False)
+    plain = default_passes()  # as a sum, not in tiles
+    rt = cx.compile(device="cpu", threads=1, cache=False, database=False, passes=plain)
     copies = [(made.kernel.axes, path[-2].axis) for made in rt.kernels
               for name, path in made.schedule.paths.items() if name.endswith("v0_b")]  # fmt: skip
     axes, turned = copies[0]  # by each unit of work, or by a kernel before
@@ -360,6 +362,73 @@ def test_pairs_of_rows_are_read_line_by_line() -> None:
     assert text.endswith("@ b/1 r/1 c/8 p/2 c/1# p/1#") and text.startswith("r/")
     assert "gather" not in program_text(lower(made, schedule, TARGET))
     assert_right(pairs_of_rows(9), {}, TARGET)
+
+
+def pairs_of_taps(padded: bool, width: int) -> Kernel:
+    """Weights (o, i, taps), or windows under their padding, as pairs of i for each o."""
+    pair = Index.of("i") * 2 + "p"
+    seen: Expression = load("X", Index.of("b") * 32 + "o", pair, Index.of("t"))
+    if padded:
+        inside = Index.of("t") + "o" - 1
+        seen = Guard((inside, width - inside), load("X", pair, "b", inside), const(0.0))
+    copy = value("copy", "btiop", cast(seen, bf16), store=store("Y", *"btiop"))
+    shape = (16, 4, width + 1) if padded else (128, 16, 9)
+    shapes = buffer("X", *shape), buffer("Y", 4, 9, 8, 32, 2, dtype=bf16)
+    return cases.kernel("taps", shapes, dict(b=4, t=9, i=8, o=32, p=2), [copy])
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_pairs_apart_in_memory_fill_vectors_too(padded: bool) -> None:
+    """Neither half of a lane lies beside its neighbour's: two gathered vectors are interleaved. Of
+    windows each half has its own conditions."""
+    kernel, target = pairs_of_taps(padded, 33), replace(TARGET, maskable=1)
+    made, schedule = default_schedule(prepare(kernel, target)[0], target)
+    assert " ".join(map(str, schedule.paths["copy"])).endswith("o/1# p/1#")
+    assert "shuffle" in program_text(lower(made, schedule, target))
+    assert_right(kernel, {}, target)
+
+
+@pytest.mark.parametrize("maskable", [1, 4])
+def test_narrow_elements_are_loaded_under_masks_where_that_is_cheap(maskable: int) -> None:
+    """Panels of six columns, out of numbers of two bytes; else one by one."""
+    whole, target = pairs_of_rows(9), replace(TARGET, maskable=maskable)
+    kernel = replace(whole, buffers=(buffer("X", 18, 96, dtype=bf16), whole.buffers[1]))
+    body = load("X", *whole.values[0].body.args[0].index, dtype=bf16)
+    kernel = replace(kernel, values=(replace(whole.values[0], body=body),))
+    made, schedule = default_schedule(prepare(kernel, target)[0], target)
+    assert ("gather" in program_text(lower(made, schedule, target))) == (maskable > 2)
+    assert_right(kernel, {}, target)
+
+
+@pytest.mark.parametrize("columns, many", [(1536, False), (6144, True)])
+def test_a_few_pages_in_turns_are_foreseen(columns: int, many: bool) -> None:
+    """Panels of six columns out of pairs of rows: ten pairs of a unit are followed through all
+    columns; where only one column block of many rows is wanted, each line comes late."""
+    places = Index.of("r") * 2 + Index.of("p"), Index.of("b") * 6 + Index.of("c")
+    copy = value("copy", "brcp", cast(load("X", *places), bf16), store=store("Y", *"brcp"))
+    blocks = 1 if many else columns // 6
+    shapes = buffer("X", 2048, columns), buffer("Y", blocks, 1024, 6, 2, dtype=bf16)
+    kernel = cases.kernel("pages", shapes, dict(b=blocks, r=1024, c=6, p=2), [copy])
+    draft = drafted(prepare(kernel, TARGET)[0], TARGET)
+    each = estimate.late(draft, draft.found.values[0])
+    assert (each > 1.0) == many
+
+
+def test_no_pairs_are_read_along_a_window_that_ends() -> None:
+    """Places of a picture that lie inside begin at odd ones too."""
+    target = named("vnni", 2)
+    y, x = Index.of("y") + "r" - 1, Index.of("x") + "s" - 1
+    seen = Guard((y, x, 7 - y, 7 - x), load("X", "n", "c", y, x, dtype=bf16), const(0.0, bf16))
+    pair = [cast(load("G", *"onyx", dtype=bf16), f32), cast(seen, f32)]
+    acc = value("acc", "ocrs", mul(*pair), total("nyx"), store=store("W", *"ocrs"))
+    shapes = [buffer("X", 16, 256, 8, 8, dtype=bf16), buffer("W", 256, 256, 3, 3),
+              buffer("G", 256, 16, 8, 8, dtype=bf16, constant=True)]  # fmt: skip
+    sizes = dict(o=256, c=256, r=3, s=3, n=16, y=8, x=8)
+    (kernel,) = prepare(cases.kernel("gradient", shapes, sizes, [acc]), target)
+    made, schedule = default_schedule(kernel, target)
+    assert kernel.value("acc").domain.keys() >= {"x"}
+    assert not any(loop.kind == "collapse" for loop in schedule.paths["acc"])
+    lower(made, schedule, target)
 
 
 def test_what_changes_is_made_once_and_constants_are_packed() -> None:

@@ -156,7 +156,8 @@ class Target:
     32 where indices shall be narrow if they are known to fit. libraries: those that can be called
     (see `library.py`). rounds: weights of a running softmax, and what they weigh, may be rounded to
     two bytes where an instruction multiplies such: the contract of the program says so. flushes:
-    subnormal floats count as zeros.
+    subnormal floats count as zeros. maskable: bytes of the narrowest elements that vectors are
+    loaded of under a mask.
     """
 
     name: str
@@ -190,6 +191,7 @@ class Target:
     libraries: tuple[str, ...] = ()
     rounds: bool = False
     flushes: bool = False
+    maskable: int = 4
 
     def lanes(self, dtype: DType) -> int:
         """Elements of a dtype in a vector register, counting narrow types as 4 bytes: they are

@@ -26,7 +26,6 @@ from .place import Lanes, Memory, Place, Steps, contiguous, in_tile, lanes_of, t
 from .shuffles import between, every, every_second, interleaved, joined, turned
 
 ROW = 16  # elements side by side in a matrix, at least
-MASKABLE = (4, 8)  # bytes of elements that vectors are loaded of under a mask
 Evaluate = Callable[[Expression, Place], Val]
 Locate = Callable[[Place], Index]  # element offset
 
@@ -175,7 +174,7 @@ class Access:
         mask: Val | None,
     ) -> Val:  # fmt: skip
         matrix = self.build.matrices and steps[-1][1] >= ROW
-        maskable = mask is None or memory.dtype.bytes in MASKABLE
+        maskable = mask is None or memory.dtype.bytes >= self.build.maskable
         if len(steps) == 2 and maskable and self.build.shuffles and not matrix:
             found = self._packed(memory, base, mask, *steps)
             if found is not None:
@@ -260,7 +259,10 @@ class Access:
         if step == 1 and mask is None:
             rows = self._rows(memory, base, short, count, stride, [None] * size)
             return joined(self.build, rows, lanes)
-        return None
+        masks = [None if mask is None else every(self.build, mask, n) for n in range(count)]
+        rows = [self._lanes_from(memory, base + n * step, lanes[:1], m, stride)
+                for n, m in enumerate(masks)]  # fmt: skip
+        return interleaved(self.build, rows, lanes)
 
     def _every_second(
         self, memory: Memory, base: Index, axis: str, size: int, mask: Val | None

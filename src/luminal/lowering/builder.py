@@ -56,10 +56,13 @@ def _name(val: Val) -> Any:
 
 class Builder:
     """A stack of scopes; `written`: buffers whose contents change while the kernel runs. shuffles:
-    lanes of a vector may change places. matrices: there are registers of rows."""
+    lanes of a vector may change places. matrices: there are registers of rows. maskable: as of a
+    `Target`."""
 
-    def __init__(self, shuffles: bool = True, matrices: bool = False) -> None:
-        self.shuffles, self.matrices = shuffles, matrices
+    def __init__(
+        self, shuffles: bool = True, matrices: bool = False, maskable: int = 4
+    ) -> None:
+        self.shuffles, self.matrices, self.maskable = shuffles, matrices, maskable
         self.scopes = [Scope([])]
         self.written: set[str] = set()
         self._counter = 0

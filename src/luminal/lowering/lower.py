@@ -41,7 +41,7 @@ def lower(kernel: Kernel, schedule: Schedule, target: Target) -> Program:
     sizes = size_names(kernel)
     single = target.group == 1
     matrices = single and any(i.rows > 1 for i in target.instructions)
-    indexing = Indexing(Builder(single, matrices), _space(kernel, sizes))
+    indexing = Indexing(Builder(single, matrices, target.maskable), _space(kernel, sizes))
     for name in sizes:
         indexing.scalars[name] = Val(f"%d_{name}", i64)
     if schedule.library:

@@ -16,9 +16,10 @@ from ..graph.join import join_loops
 from ..graph.node import Node
 from ..graph.passes import Pass, Program, rewrite
 from .bytewise import bytes_mapped
-from .contracts import bf16_contraction, integer_contraction, is_contraction
+from .contracts import integer_contraction, is_contraction
 from .halves import widen_half
 from .integers import bytes_multiplied
+from .rounding import bf16_contraction, sums_rounded
 from .winograd import in_tiles, may_slide
 
 Contract: TypeAlias = Callable[[Graph, Node, tuple[int, ...]], Node | None]
@@ -42,6 +43,7 @@ def default_passes(
     if precision not in CONTRACTS:
         raise Unsupported(f"precision={precision!r}: there is {', '.join(map(repr, CONTRACTS))}")
     contract = CONTRACTS[precision]
+    every = precision == "bf16" and half_products
     if precision == "bf16" and not half_products:
         contract = partial(bf16_contraction, weights_only=True)
     multiplied = partial(bytes_multiplied, signed=True) if signed_bytes else bytes_multiplied
@@ -49,7 +51,7 @@ def default_passes(
         join_loops, hoist_products, widen_half, fold_constants, bytes_mapped, multiplied,
         fold_constants,
     ]  # fmt: skip
-    return [*exact, narrowed(contract, moved)]
+    return [*exact, narrowed(contract, moved), *[sums_rounded] * every]
 
 
 def narrowed(contract: Contract | None, moved: float = math.inf) -> Pass:

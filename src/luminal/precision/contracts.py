@@ -18,30 +18,19 @@ float w:
 A group whose largest |x| is at most TINY counts as zero; one with a NaN or an infinity gives NaN.
 precision="quantised" does so where w is made of integers only: without the second sum, and other
 contractions stay as they are.
-
-`bf16_contraction` (precision="bf16"): both factors are rounded to bf16 (to nearest, ties to even)
-and multiplied and added up in f32: |error| <= (2^-7 + 2^-16) sum_k |x_k w_k|. Where no instruction
-multiplies bf16, only factors that are known before the run are rounded, and take half of the
-memory: rounding the others would be work for nothing. Those that many rows share are not rounded
-either: nothing waits for their memory, and to widen them would be more work. A softmax is not
-rounded here before it weighs values: scores, softmax and weighted sum are one pass. Kernels of
-machines that multiply matrices, or pairs of bf16 faster than f32, may round its weights, within the
-same bound (`half_weights`); those that multiply f32 after all take factors as they were before
-(`whole_weights`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import isfinite, prod
+from math import isfinite
 from typing import TypeAlias
 
-from ..graph.dtype import bf16, f32, i8, i16, i32, u8
+from ..graph.dtype import f32, i8, i16, i32, u8
 from ..graph.graph import Graph
 from ..graph.index import Index, names_of
 from ..graph.node import Node, Shape, View, position
-from ..graph.passes import cast
 from ..graph.tensor import Tensor
 from ..graph.views import compose, place, positions, product
 from .groups import Groups, without
@@ -51,7 +40,6 @@ TINY = 1e-30  # 127 / TINY is still a number of f32
 GROUPS = (256, 128, 64, 32, 16)  # sizes of groups that are looked for, after the whole dimension
 MOST_TERMS = 4
 MOST_NODES = 64  # that are looked at to take a weight apart
-STREAMED = 16  # rows up to which reading weights takes longer than multiplying them
 
 
 Pair: TypeAlias = tuple[Tensor, Tensor]
@@ -69,93 +57,6 @@ def resolved(node: Node) -> tuple[Node, Shape]:
     return node, tuple(map(place, range(len(node.shape))))
 
 
-# ---- bf16
-
-
-def bf16_contraction(
-    graph: Graph, product_node: Node, dims: tuple[int, ...], weights_only: bool = False
-) -> Node | None:
-    """sum of a b --> sum of f32(bf16(a)) f32(bf16(b)), where each factor lacks a dimension that
-    the other has, or one is known before the run. A softmax over what is summed stays as it is: its
-    rounding would keep attention from one pass. weights_only: a factor that is not known then stays
-    as it is too, and so does one that many rows share."""
-    factors = [resolved(factor) for factor in product_node.inputs]
-    names = [names_of(index) for _, index in factors]
-    summed = frozenset(position(d) for d in dims)
-    if not all(mine & summed for mine in names):
-        return None
-    outer = names[0] - names[1] and names[1] - names[0]
-    known = [load_time_constant(node) for node, _ in factors]
-    stays = [not any(known) and is_share(*factor, summed) for factor in factors]
-    if any(stays):  # what it weighs may be of f16: kernels round weights to that too
-        stays = [stay or _is_half(node) for stay, (node, _) in zip(stays, factors)]
-    if not any(known) and (weights_only or not outer):
-        return None
-    if weights_only:
-        weight = names[known.index(True)]
-        if _rows(graph, product_node.shape, weight | summed) > STREAMED:
-            return None
-
-    def operand(factor: tuple[Node, Shape], known: bool, stays: bool) -> Node:
-        node, index = factor
-        if (known or not weights_only) and not stays:
-            node = _rounded(graph, node)
-        return graph.moved(node, View(product_node.shape, index))
-
-    a, b = map(operand, factors, known, stays)
-    return graph.add("sum", (graph.add("mul", (a, b)),), dims)
-
-
-def _rounded(graph: Graph, node: Node) -> Node:
-    """f32(bf16(node)), rounded where it is made: before it is moved, and under all its names (casts
-    to the own dtype, see `train.checkpoint`)."""
-    source, index = resolved(node)
-    if source is not node:
-        return graph.moved(_rounded(graph, source), View(node.shape, index))
-    if node.op == "cast" and node.inputs[0].dtype is node.dtype:
-        return graph.add("cast", (_rounded(graph, node.inputs[0]),), None, node.dtype)
-    return cast(graph, cast(graph, node, bf16), f32)
-
-
-def is_share(node: Node, index: Shape, summed: frozenset[str]) -> bool:
-    """A value times the reciprocal of its sum over dimensions that are summed: a softmax. index:
-    where it is read."""
-    sides = node.inputs if node.op == "mul" else ()
-    below = [_below_views(x) for x in sides]
-    for side, under in zip(sides, below):
-        total = _below_views(under.inputs[0]) if under.op == "recip" else None
-        if total and total.op == "sum" and _below_views(total.inputs[0]) in below:
-            kept = names_of(resolved(side)[1])
-            lost = [i for d, i in enumerate(index) if position(d) not in kept]
-            return bool(names_of(lost) & summed)
-    return False
-
-
-def _below_views(node: Node) -> Node:
-    while node.op == "view":
-        node = node.inputs[0]
-    return node
-
-
-def _is_half(node: Node) -> bool:
-    """It has two bytes as it stands."""
-    source = _below_views(node)
-    return source.op == "cast" and source.inputs[0].dtype.is_half
-
-
-def _is_byte(node: Node) -> bool:
-    """It is an integer of eight bits as it stands."""
-    source = _below_views(node)
-    return source.op == "cast" and source.inputs[0].dtype in (i8, u8)
-
-
-def _rows(graph: Graph, shape: Shape, names: frozenset[str]) -> int:
-    """Products that each element of a factor with these dimensions takes part in, usually."""
-    sizes = graph.space.usual()
-    kept = (extent for d, extent in enumerate(shape) if position(d) not in names)
-    return prod(int(extent.evaluate(sizes)) for extent in kept)
-
-
 def load_time_constant(node: Node) -> bool:
     """It depends on parameters and constants only."""
     waiting, seen = [node], set[Node]()
@@ -167,6 +68,12 @@ def load_time_constant(node: Node) -> bool:
         seen.update(new)
         waiting += new
     return True
+
+
+def below_views(node: Node) -> Node:
+    while node.op == "view":
+        node = node.inputs[0]
+    return node
 
 
 # ---- int8
@@ -372,6 +279,12 @@ class _Integers:
         if whole.dtype is not i8:
             return whole, 0
         return _below_view(self.graph, whole, lambda x: x.cast(u8) ^ 128), 128
+
+
+def _is_byte(node: Node) -> bool:
+    """It is an integer of eight bits as it stands."""
+    source = below_views(node)
+    return source.op == "cast" and source.inputs[0].dtype in (i8, u8)
 
 
 def _walked(node: Node) -> tuple[int, ...]:

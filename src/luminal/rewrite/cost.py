@@ -314,7 +314,7 @@ class _Estimate:
                 factors.append(node.children[0] if node and node.op == "cast" else x)
         pair = factors if len(factors) == 2 else [c, c]
         first, second = (self.classes.dtype[x] for x in pair)
-        made = {self.node[x].op for x in factors if x in self.node} - {"load", "read"}
+        made = set(map(self._made, factors)) - {""}
         total, matrices = self.classes.dtype[c], self._matrices(c)
         parts = any(n.op == "sum" and self.level[x] > self.level[c] for x, n in self.piece.body)
         joined = self.share[c] < 1.0 and not self.streams
@@ -322,6 +322,13 @@ class _Estimate:
         speed = self.model.speed(first, second, total, matrices, not made, whole)
         late = parts and first.is_half and any(i.registers for i in self.model.instructions)
         return speed * (_WIDENED if late else 1.0)
+
+    def _made(self, x: int) -> str:
+        """What makes a factor that is not there as it is: a cast, if only one, or padding, does."""
+        node = self.node.get(x)
+        if node is not None and node.op == "guard":
+            return self._made(node.children[0]) or "cast"
+        return "" if node is None or node.op in ("load", "read") else node.op
 
     def _matrices(self, c: int) -> bool:
         """Whether each of two factors has axes of its own, and nothing beside such contractions is

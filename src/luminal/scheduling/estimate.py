@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from math import hypot, prod
 
 from ..graph.dtype import DType
@@ -21,6 +20,7 @@ TURNED = 0.5  # the same where blocks are transposed in registers
 WAIT = 480.0  # cycles from a load of a group of threads to its numbers
 WINDOWED, CROWDED = 1.01, 2.5  # times the cycles of a product that reads windows where they lie
 ASKED = 1.3  # the same where it asks which taps there are
+STREAMS = 32  # pages that are read in turns and still foreseen
 
 
 def estimate(draft: Draft) -> float:
@@ -207,15 +207,24 @@ def _lane(draft: Draft, v: Value) -> str:
 def late(draft: Draft, v: Value) -> float:
     """Cycles that an element waits for memory where arrays that it reads are long and are walked a
     few elements here, a few on another page: four lines of each run come late. Nobody waits for
-    what is stored."""
-    facts, target, lane, run = draft.facts, draft.target, _lane(draft, v), 0
-    path, others = [loop for loop in draft.paths.get(v.name, ()) if not loop.constant], set[str]()
-    for number, (loop, after) in enumerate(pairwise(path)):
-        if loop.axis == lane and after.axis != lane:
-            run, others = loop.step, {each.axis for each in path[number + 1 :]}
-    late = sum(
-        facts.bytes(x.name) > target.l2 and x.stride(lane) == 1
-        and any(abs(x.stride(a)) * x.dtype.bytes >= target.page for a in others - {lane})
-        for x in facts.accesses(v) if x.load
-    )  # fmt: skip
-    return 4 * target.costs.cold * late / run if run else 0.0
+    what is stored, nor for a few pages in turns, which prefetchers follow."""
+    facts, target, lane = draft.facts, draft.target, _lane(draft, v)
+    long = (x for x in facts.accesses(v) if x.load and facts.bytes(x.name) > target.l2)
+    runs = (_run(draft, v, x) for x in long if x.stride(lane) == 1)
+    return sum(4 * target.costs.cold / run for run in runs if run)
+
+
+def _run(draft: Draft, v: Value, x: Access) -> int:
+    """Elements that its loops take from a page before they leave it for one of many; 0 if there are
+    no such."""
+    within, turns = {**draft.size}, list[tuple[int, int]]()
+    for loop in draft.paths.get(v.name, ()):
+        turns.append((-(-within[loop.axis] // loop.step), abs(x.stride(loop.axis))))
+        within[loop.axis] = loop.step
+    run = pages = 1
+    for count, stride in turns[::-1]:
+        away = stride * x.dtype.bytes >= draft.target.page
+        run, pages = (run, pages * count) if away else (run * count if stride else run, pages)
+        if pages > STREAMS:
+            return run
+    return 0

@@ -147,12 +147,12 @@ def _whole(facts: Facts, instruction: MatrixInstruction, axis: str) -> bool:
 
 
 def _along(facts: Facts, value: Value, instruction: MatrixInstruction, axis: str) -> bool:
-    """Both factors have neighbours of the axis together; matrices are loaded as they lie."""
+    """Both factors have neighbours of the axis together, and none is left out; matrices are loaded
+    as they lie."""
     if instruction.rows > 1:
         return _whole(facts, instruction, axis) or bool(value.rescale)
-    return _whole(facts, instruction, axis) and all(
-        _together(facts, value, side, axis) for side in value.factors
-    )
+    every = _whole(facts, instruction, axis) and (value.rescale or axis not in facts.domain(value))
+    return bool(every) and all(_together(facts, value, side, axis) for side in value.factors)
 
 
 def _together(facts: Facts, value: Value, side: Expression, axis: str) -> bool:

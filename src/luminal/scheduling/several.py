@@ -11,11 +11,10 @@ The cheapest way is taken, and each of its kernels is looked at again. One estim
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from math import inf, prod
 
 from ..errors import Illegal
-from ..kernel.kernel import Apply, Buffer, Expression, Kernel, Load, Read, Value, walk
+from ..kernel.kernel import Apply, Buffer, Expression, Guard, Kernel, Load, Read, Value, walk
 from ..kernel.merge import images_as_rows
 from ..kernel.schedule import Layout
 from ..kernel.target import Target
@@ -120,7 +119,8 @@ def _ways(kernel: Kernel, draft: Draft, products: Sequence[Value]) -> Iterator[S
     for value in products:
         together = [] if alone else instructions.unpaired(facts, value)
         taken = value.factors if threads else instructions.multiplied(facts, value)
-        dear = any(map(partial(_dear, facts), value.factors, taken))
+        rows_apart = not threads and bool(instructions.matrices(facts, value))
+        dear = any(_dear(facts, *both, rows_apart) for both in zip(value.factors, taken))
         if made or together or dear:
             rows = () if threads else value.axes
             yield from operands_before(kernel, value, taken, together, rows, whole)
@@ -132,11 +132,13 @@ def _ways(kernel: Kernel, draft: Draft, products: Sequence[Value]) -> Iterator[S
         yield from _behind_sums(kernel)
 
 
-def _dear(facts: Facts, side: Expression, taken: Expression) -> bool:
-    """It is worked out for each element of a window what it is, or it is widened there."""
+def _dear(facts: Facts, side: Expression, taken: Expression, rows: bool) -> bool:
+    """It is worked out for each element of a window what it is, or it is widened there. rows: or
+    whether it is padding, where rows of matrices are loaded as they lie."""
     loads = (e for e in walk(side) if isinstance(e, Load))
     windows = any(len(i.names()) > 1 for e in loads for i in e.index)
-    return worked_out(facts, side) or (windows and isinstance(taken, Apply) and taken.op == "cast")
+    cast, padded = isinstance(taken, Apply) and taken.op == "cast", isinstance(taken, Guard)
+    return worked_out(facts, side) or (windows and (cast or (rows and padded)))
 
 
 def _walked_badly(draft: Draft) -> bool:

@@ -212,7 +212,8 @@ class Solver:
             return None
         for x in facts.accesses(value):
             along = {x.stride(a) for a in (short, lane) if a in x.axes}
-            if along and (1 not in along or x.conditions or not x.load or x.load.slots):
+            wide = x.dtype.bytes >= self.target.maskable and x.stride(short) != 1
+            if along and not (x.load and not x.load.slots and (wide or not x.conditions)):
                 return None
         extent = self.span[lane]
         width = min(self.lanes, extent & -extent)  # a power of two that divides it

@@ -89,6 +89,7 @@ def named(name: str, threads: int = 1) -> Target:
         l2_rate=24 if vector_bytes == 64 else 16,  # Zen 3: tiles that want 21 ran at three quarters
         threads=threads,
         instructions=available(frozenset(flags)),
+        maskable=1 if "avx512bw" in flags else 4,
     )
 
 
