@@ -416,7 +416,9 @@ def test_a_few_pages_in_turns_are_foreseen(columns: int, many: bool) -> None:
 
 def test_no_pairs_are_read_along_a_window_that_ends() -> None:
     """Places of a picture that lie inside begin at odd ones too."""
-    target = named("vnni", 2)
+    plain = named("vnni", 2)
+    fast = (replace(i, cycles=1.0) for i in plain.instructions)  # as some machines are
+    target = replace(plain, instructions=tuple(fast))
     y, x = Index.of("y") + "r" - 1, Index.of("x") + "s" - 1
     seen = Guard((y, x, 7 - y, 7 - x), load("X", "n", "c", y, x, dtype=bf16), const(0.0, bf16))
     pair = [cast(load("G", *"onyx", dtype=bf16), f32), cast(seen, f32)]
