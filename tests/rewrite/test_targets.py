@@ -108,3 +108,15 @@ def test_no_sums_are_made_of_rows_that_are_not_wanted():
     part = groups.sum(-1).narrow(0, rows - wanted, wanted)
     plan = optimise(region_of(graph, [(part * part).node]).region, of("avx2"))
     assert len(plan.pieces) == 1 and "rows" not in plan.describe(), plan.describe()
+
+
+@pytest.mark.parametrize(("channels", "kernels"), [(48, 1), (512, 2)])
+def test_what_no_cache_holds_is_not_read_again_for_each_of_many_products(channels, kernels):
+    """Weights of which each product multiplies another mixture: beyond the caches all mixtures are
+    made at once, before."""
+    graph = Graph()
+    w, x = graph.tensor((channels, channels, 9)), graph.tensor((16, 64, channels))
+    mixed = ops.matmul(graph.tensor((16, 9)), w.permute(2, 0, 1).reshape(9, channels * channels))
+    y = ops.matmul(x, mixed.reshape(16, channels, channels))
+    plan = optimise(region_of(graph, [y.node]).region, of("avx512"))
+    assert len(plan.pieces) == kernels

@@ -350,24 +350,35 @@ class _Estimate:
         return 0.05 if node.op == "read" else 1.0
 
     def _memory(self) -> float:
-        """Seconds of traffic: each buffer once."""
+        """Seconds of traffic: each buffer once; what no cache holds as often as products that differ
+        in all of their factors want it."""
         touched: dict[int, float] = {}
+        turns: dict[int, float] = {}
         for c, node in self.piece.body:
             if node.op not in ("load", "read", "gather"):
                 continue
             (buffer,) = node.memory or (c,)
             points = self.estimator.points(self.axes[c]) * self.share.get(c, 1.0)
             touched[buffer] = touched.get(buffer, 0.0) + points * self.classes.dtype[c].bytes
+            turns[buffer] = max(turns.get(buffer, 1.0), self._turns(c))
         total = 0.0
         for buffer, amount in touched.items():
             size = self.estimator.bytes(buffer)
-            total += self._transfer(min(size, amount), size)
+            again = turns[buffer] if size > self.model.cache else 1.0
+            total += self._transfer(min(size, amount), size) * again
         for root in self.piece.roots:
             size = self.estimator.bytes(root)
             if self.piece.scatter is not None:
                 size = self.estimator.bytes(self.piece.scatter.children[2])
             total += self._transfer(size, size)
         return total
+
+    def _turns(self, c: int) -> float:
+        """Products one after the other, all factors of which differ, that want what is loaded."""
+        around = self.loops[c] & ~self.axes[c]
+        shared = (reduce(and_, (self.axes[f] for f in factors), self.axes[p])
+                  for p, factors in self.products.items())  # fmt: skip
+        return max((self.estimator.points(around & mask) for mask in shared), default=1.0)
 
     def _transfer(self, amount: float, buffer: float) -> float:
         model = self.model
