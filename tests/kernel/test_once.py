@@ -34,10 +34,11 @@ from test_default import assert_right
 import luminal
 from luminal import ops, train
 from luminal.backend.cpu.target import named
-from luminal.graph.dtype import bf16, f32, i8, i32, u8
+from luminal.graph.dtype import DType, bf16, f32, i8, i32, u8
 from luminal.graph.index import Index
-from luminal.kernel.kernel import Guard, Kernel, Value, walk
+from luminal.kernel.kernel import Expression, Guard, Kernel, Value, walk
 from luminal.lowering.lower import lower
+from luminal.lowering.verify import instructions
 from luminal.precision import default_passes
 from luminal.runtime.show import program_text
 from luminal.scheduling import estimate, once, several
@@ -385,6 +386,27 @@ def test_pairs_apart_in_memory_fill_vectors_too(padded: bool) -> None:
     made, schedule = default_schedule(prepare(kernel, target)[0], target)
     assert " ".join(map(str, schedule.paths["copy"])).endswith("o/1# p/1#")
     assert "shuffle" in program_text(lower(made, schedule, target))
+    assert_right(kernel, {}, target)
+
+
+@pytest.mark.parametrize("dtype", [bf16, f32])
+@pytest.mark.parametrize("pad", [0, 1])
+def test_pictures_are_turned_in_registers_with_their_padding(dtype: DType, pad: int) -> None:
+    """Channels innermost: rows of a block run along the picture, under the conditions of all their
+    places at once; columns are stored."""
+    y, x = Index.of("y") - pad, Index.of("x") - pad
+    seen: Expression = load("X", "c", y, x, dtype=dtype)
+    if pad:
+        seen = Guard((y, x, 31 - y, 31 - x), seen, const(0.0, dtype))
+    copy = value("copy", "yxc", cast(seen, bf16), store=store("Y", *"yxc"))
+    shapes = buffer("X", 32, 32, 32, dtype=dtype), buffer("Y", 34, 34, 32, dtype=bf16)
+    sizes = {"y": 32 + 2 * pad, "x": 32 + 2 * pad, "c": 32}
+    kernel, target = cases.kernel("turned", shapes, sizes, [copy]), replace(TARGET, maskable=1)
+    made, schedule = default_schedule(prepare(kernel, target)[0], target)
+    assert " ".join(map(str, schedule.paths["copy"])).endswith("x/1! c/1#")
+    program = lower(made, schedule, target)
+    inner = [s for s in instructions(program.body) if s.op == "shuffle"]
+    assert len(inner) % 64 == 0 and inner  # four stages of a block of 16 x 16
     assert_right(kernel, {}, target)
 
 

@@ -242,7 +242,7 @@ class Access:
             if locate(place) - start != position or locate(first.moved(other, 1)) - start != 1:
                 continue
             rows = self._rows(memory, base - position, axis, size, stride, [None] * size)
-            return turned(self.build, rows)[position]
+            return turned(self.build, rows, ((axis, size),))[position]
         return None
 
     def _packed(

@@ -11,9 +11,9 @@ from .place import Lanes
 GROUP = 16  # bytes: within such a part of a vector lanes move in one cheap instruction
 
 
-def turned(build: Builder, rows: list[Val]) -> list[Val]:
-    """The transpose of n vectors of n lanes: log2(n) stages of exchanges."""
-    key = ("turned", *(row.name for row in rows))
+def turned(build: Builder, rows: list[Val], lanes: Lanes) -> list[Val]:
+    """The transpose of n vectors of n lanes: log2(n) stages of exchanges. lanes: of a column."""
+    key = ("turned", lanes, *(row.name for row in rows))
     depth = max(row.depth for row in rows)
     found: list[Val] | None = build.recall(key)
     if found is not None:
@@ -24,7 +24,7 @@ def turned(build: Builder, rows: list[Val]) -> list[Val]:
         rows = [
             build.emit(
                 "shuffle", (rows[i & ~distance], rows[i | distance]), rows[i].dtype,
-                rows[i].lanes, high if i & distance else low,
+                lanes, high if i & distance else low,
             )
             for i in range(size)
         ]  # fmt: skip

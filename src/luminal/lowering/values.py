@@ -18,7 +18,8 @@ from ..kernel.target import MatrixInstruction
 from .access import Access
 from .builder import literal, number
 from .homes import Homes
-from .place import Lanes, Place
+from .place import Lanes, Place, lane_name
+from .shuffles import turned
 
 Key = tuple[object, ...]
 
@@ -99,6 +100,9 @@ class Values:
     def _guard(self, guard: Guard, place: Place) -> Val:
         """body where all conditions hold, else other; what ranges decide is not tested."""
         masks, side = self.conditions(guard, place), self._alone(guard.conditions, place)
+        column = self._column(guard, place, side) if masks else None
+        if column is not None:
+            return column
         if not masks:
             return self.evaluate(guard.other if masks is None else guard.body, side)
         mask = self.indexing.all_of(masks, place.lanes)
@@ -108,6 +112,27 @@ class Values:
             below = side.under(self.indexing.negation(mask))
         args = [mask, body, self.evaluate(guard.other, below)]
         return self.apply("select", args, guard.dtype, place)
+
+    def _column(self, guard: Guard, place: Place, side: Place) -> Val | None:
+        """Of a block that is turned in registers, whose rows run along a written-out axis under its
+        conditions: these are asked for all positions of a row at once."""
+        read = isinstance(guard.body, Load) and isinstance(guard.other, Constant)
+        if not read or not self.build.shuffles or len(place.lanes) != 1:
+            return None
+        ((axis, size),) = place.lanes
+        asked, ends = names_of(guard.conditions), {axis, *place.unrolled} & place.ends.keys()
+        for other in place.unrolled.keys() - side.unrolled.keys():
+            position, block = place.unrolled[other]
+            if block != size or axis in asked or ends:
+                continue
+            self.indexing.lane(other, size)
+            start = place.plain(frozenset({axis})).moved(other, -position)
+            along = {other: start.index[other] + Index.of(lane_name(other, size))}
+            start = replace(start, lanes=((other, size),), index=start.index | along, unrolled={})
+            rows = [self._guard(guard, start.moved(axis, n)) for n in range(size)]
+            if all(row.lanes == start.lanes for row in rows):
+                return turned(self.build, rows, place.lanes)[position]
+        return None
 
     def _alone(self, conditions: Sequence[Index], place: Place) -> Place:
         """The place without the written-out axes along which a condition may change: what is loaded

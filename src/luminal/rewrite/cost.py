@@ -350,8 +350,8 @@ class _Estimate:
         return 0.05 if node.op == "read" else 1.0
 
     def _memory(self) -> float:
-        """Seconds of traffic: each buffer once; what no cache holds as often as products that differ
-        in all of their factors want it."""
+        """Seconds of traffic: each buffer once; what no cache holds as often as products want it
+        that differ in all of their factors."""
         touched: dict[int, float] = {}
         turns: dict[int, float] = {}
         for c, node in self.piece.body:

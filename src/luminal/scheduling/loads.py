@@ -101,7 +101,8 @@ class Loads:
     def _cost(self, x: Access) -> float:
         """Plain vector loads that one vector of this access costs."""
         costs = self.target.costs
-        masked = costs.masked if any(self.lane in c.names() for c in x.conditions) else 1.0
+        asked = any(self.lane in c.names() for c in x.conditions)
+        masked = costs.masked if asked else 1.0
         if x.packable:
             return 1.0
         vector = self.width * x.dtype.bytes
@@ -116,7 +117,8 @@ class Loads:
             return masked
         other = [a for a in x.axes if x.stride(a) == 1 and a in self.kept and not self.reduces]
         other.sort(key=lambda a: (-self.span[a], a))  # of a window, the image and not the taps
-        plain = x.dtype.bytes == 4 and not x.conditions and not (x.load and x.load.slots)
+        wide = max(2, self.target.maskable) <= x.dtype.bytes <= 4
+        plain = wide and not asked and not (x.load and x.load.slots)
         if plain and other and self.span[other[0]] >= self.width:
             self.across = other[0]
             return costs.transposed
