@@ -175,7 +175,7 @@ def _touched(draft: Draft, v: Value, step: int, dtype: DType, apart: float) -> f
     target, tile, lane = draft.target, draft.tiles.get(v.name), _lane(draft, v)
     lanes, size = draft.facts.lanes if lane else 1, draft.size.get(lane, 1)
     full, edge = min(lanes, size), size % lanes / size
-    if tile is not None and tile.across:
+    if tile is not None and tile.across and abs(step) != 1:
         short = size < lanes and lanes % size == 0  # a vector holds several rows
         return TURNED * lanes / size if short else TURNED * (1 - edge) + FAR * edge
     if lane and abs(step) <= 1:

@@ -30,7 +30,7 @@ from .laid_out import laid_out, makers_apart
 from .once import movable, operands_before
 
 GAIN = 0.96  # of the time of one kernel, at most
-FAR = 0.85  # the same where estimates are farther off: of running sums, and on GPUs
+RUNNING, FAR = 0.9, 0.85  # the same where estimates are farther off: of running sums, on GPUs
 LEAST_LAUNCHES = 3  # that a kernel takes as long as, before others in its place are looked at
 LEAST_POINTS = 1 << 18  # of a product: below, it is not even looked at
 STEPS = 32  # in which what they find alike is laid out once
@@ -50,7 +50,8 @@ def several(kernel: Kernel, target: Target) -> list[Kernel]:
     whole = _taken(draft)
     if whole < LEAST_LAUNCHES * target.launch:
         return [kernel]
-    least = (FAR if draft.found.streams or target.group > 1 else GAIN) * whole
+    gain = RUNNING if draft.found.streams else GAIN
+    least = (FAR if target.group > 1 else gain) * whole
     best: Sequence[Kernel] = ()
     seen: list[Sequence[Kernel]] = []
     for parts in _ways(kernel, draft, products):
