@@ -358,6 +358,17 @@ def test_gradients_of_convolutions_multiply_rounded_factors(padding: int, stride
     assert x.node not in given and any(node.inputs == (x.node,) for node in given)
 
 
+def test_sums_of_products_of_matrices_stay_such() -> None:
+    """Though nothing but the sum and a rounded factor reads the products."""
+    cx = luminal.Graph()
+    a, b, w = cx.tensor((8, 6)), cx.tensor((6, 4)), cx.tensor((4, 5))
+    products = a.unsqueeze(2).expand(8, 6, 4) * b.unsqueeze(0).expand(8, 6, 4)
+    program = Program(cx, (products.sum(1).node, ops.matmul(products, w).node))
+    for each in default_passes("bf16")[-2:]:
+        program = each(program)
+    assert program.outputs[0].inputs[0].op == "mul"
+
+
 def test_sums_of_what_is_rounded_anyway() -> None:
     """A bias' gradient adds up what the weight's multiplies; what is read otherwise too stays."""
     cx = luminal.Graph()

@@ -29,6 +29,7 @@ from default_cases import (
     total,
     value,
 )  # fmt: skip
+from oracles.schedules import schedule_of
 from test_default import assert_right
 
 import luminal
@@ -408,6 +409,17 @@ def test_pictures_are_turned_in_registers_with_their_padding(dtype: DType, pad: 
     inner = [s for s in instructions(program.body) if s.op == "shuffle"]
     assert len(inner) % 64 == 0 and inner  # four stages of a block of 16 x 16
     assert_right(kernel, {}, target)
+
+
+def test_pictures_with_channels_innermost_are_read_as_they_lie() -> None:
+    """A block as tall as its lanes: nothing is turned, though places along it may be padding."""
+    y, x = Index.of("y") - 1, Index.of("x") - 1
+    seen = Guard((y, x, 31 - y, 31 - x), load("X", y, x, "c"), const(0.0))
+    copy = value("copy", "yxc", seen, store=store("Y", *"yxc"))
+    shapes = buffer("X", 32, 32, 16), buffer("Y", 34, 34, 16)
+    kernel = cases.kernel("picture", shapes, {"y": 34, "x": 34, "c": 16}, [copy])
+    text = program_text(lower(kernel, schedule_of("copy: y/1@ x/16 x/1! c/1#"), TARGET))
+    assert "shuffle" not in text and "gather" not in text
 
 
 @pytest.mark.parametrize("maskable", [1, 4])

@@ -61,6 +61,13 @@ class Access:
         held = self.clamped(guarded, place)
         return self._load(memory, locate, held, self.indexing.all_of(masks, place.lanes))
 
+    def step(self, load: Load, place: Place, axis: str) -> Index:
+        """How far apart neighbours along an axis lie, of a load without slots."""
+        memory = self.memories[load.buffer]
+        here, there = (self.offset(memory, self._at(load.index, {}, p, memory))
+                       for p in (place, place.moved(axis, 1)))  # fmt: skip
+        return there - here
+
     def load_tile(self, value: Value, home: Home, place: Place) -> Val:
         """A value from its tile in the workspace."""
         memory = self.memories[f"{value.name} tile"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
 
 from ..errors import Illegal
@@ -116,14 +117,17 @@ class Values:
     def _column(self, guard: Guard, place: Place, side: Place) -> Val | None:
         """Of a block that is turned in registers, whose rows run along a written-out axis under its
         conditions: these are asked for all positions of a row at once."""
-        read = isinstance(guard.body, Load) and isinstance(guard.other, Constant)
-        if not read or not self.build.shuffles or len(place.lanes) != 1:
+        load, alone = guard.body, len(place.lanes) == 1 and self.build.shuffles
+        if not isinstance(load, Load) or load.slots or not alone:
             return None
         ((axis, size),) = place.lanes
         asked, ends = names_of(guard.conditions), {axis, *place.unrolled} & place.ends.keys()
+        step = partial(self.access.step, load, place.plain(frozenset({axis})))
+        if axis in asked or ends or not isinstance(guard.other, Constant) or step(axis) == 1:
+            return None
         for other in place.unrolled.keys() - side.unrolled.keys():
             position, block = place.unrolled[other]
-            if block != size or axis in asked or ends:
+            if block != size or step(other) != 1:
                 continue
             self.indexing.lane(other, size)
             start = place.plain(frozenset({axis})).moved(other, -position)

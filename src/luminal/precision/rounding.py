@@ -36,7 +36,7 @@ def bf16_contraction(
     rounding would keep attention from one pass. weights_only: a factor that is not known then stays
     as it is too, and so does one that many rows share."""
     factors = [_placed(factor) for factor in product_node.inputs]
-    names = [names_of((*view.index, *view.conditions)) for _, view in factors]
+    names = [_names(factor) for factor in product_node.inputs]
     summed = frozenset(position(d) for d in dims)
     if not all(mine & summed for mine in names):
         return None
@@ -80,11 +80,24 @@ def sums_rounded(program: Program) -> Program:
         return node.dtype is f32 and found == {"sum", bf16}
 
     def rule(node: Node, inputs: tuple[Node, ...]) -> Node | None:
-        if node.op != "sum" or not serves(below_views(node.inputs[0])):
+        if node.op != "sum" or not serves(below_views(node.inputs[0])) or _outer(node.inputs[0]):
             return None
         return graph.add("sum", (cast(graph, _rounded(graph, inputs[0]), f32),), node.attribute)
 
     return rewrite(program, rule)
+
+
+def _outer(node: Node) -> bool:
+    """A product of which each factor lacks a dimension that the other has: its sum is one of
+    products of matrices."""
+    names = [_names(factor) for factor in node.inputs] if node.op == "mul" else [frozenset[str]()]
+    return not (names[0] <= names[-1] or names[-1] <= names[0])
+
+
+def _names(factor: Node) -> frozenset[str]:
+    """The dimensions along which it differs."""
+    _, view = _placed(factor)
+    return names_of((*view.index, *view.conditions))
 
 
 def _placed(factor: Node) -> tuple[Node, View]:
