@@ -80,18 +80,11 @@ def sums_rounded(program: Program) -> Program:
         return node.dtype is f32 and found == {"sum", bf16}
 
     def rule(node: Node, inputs: tuple[Node, ...]) -> Node | None:
-        if node.op != "sum" or not serves(below_views(node.inputs[0])) or _outer(node.inputs[0]):
+        if node.op != "sum" or not serves(below_views(node.inputs[0])):
             return None
         return graph.add("sum", (cast(graph, _rounded(graph, inputs[0]), f32),), node.attribute)
 
     return rewrite(program, rule)
-
-
-def _outer(node: Node) -> bool:
-    """A product of which each factor lacks a dimension that the other has: its sum is one of
-    products of matrices."""
-    names = [_names(factor) for factor in node.inputs] if node.op == "mul" else [frozenset[str]()]
-    return not (names[0] <= names[-1] or names[-1] <= names[0])
 
 
 def _names(factor: Node) -> frozenset[str]:
