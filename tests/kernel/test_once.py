@@ -422,6 +422,20 @@ def test_pictures_with_channels_innermost_are_read_as_they_lie() -> None:
     assert "shuffle" not in text and "gather" not in text
 
 
+@pytest.mark.parametrize("width", [14, 32])
+def test_results_that_lie_in_turns_are_stored_in_vectors(width: int) -> None:
+    """Of two neighbours one is made of a sum, one of a difference, as pixels of a tile are."""
+    first, second = load("X", "c", "x"), load("Z", "c", "x")
+    chosen = Guard((Index.of("p") - 1,), sub(read("s"), second), add(read("s"), first))
+    values = [value("s", "cx", add(first, second)),
+              value("out", "cxp", chosen, store=store("Y", *"cxp"))]  # fmt: skip
+    shapes = buffer("X", 24, width), buffer("Z", 24, width), buffer("Y", 24, width, 2)
+    kernel = cases.kernel("turns", shapes, {"c": 24, "x": width, "p": 2}, values)
+    _, schedule = default_schedule(prepare(kernel, TARGET)[0], TARGET)
+    assert " ".join(map(str, schedule.paths["out"])).endswith("c/1# p/1#")  # of one axis
+    assert_right(kernel, {}, TARGET)
+
+
 @pytest.mark.parametrize("maskable", [1, 4])
 def test_narrow_elements_are_loaded_under_masks_where_that_is_cheap(maskable: int) -> None:
     """Panels of six columns, out of numbers of two bytes; else one by one."""

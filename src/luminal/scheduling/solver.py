@@ -213,7 +213,8 @@ class Solver:
         for x in facts.accesses(value):
             along = {x.stride(a) for a in (short, lane) if a in x.axes}
             wide = x.dtype.bytes >= self.target.maskable and x.stride(short) != 1
-            if along and not (x.load and not x.load.slots and (wide or not x.conditions)):
+            loaded = x.load and not x.load.slots and (wide or not x.conditions)
+            if along and not loaded and (x.load or short in x.axes):  # no number of a whole lane
                 return None
         extent = self.span[lane]
         width = min(self.lanes, extent & -extent)  # a power of two that divides it
