@@ -208,3 +208,12 @@ def test_inputs_of_a_gradient_are_not_kept():
         rt.run()
     one = 4 * 4 * 8 * 32 * 32  # bytes of what one convolution reads
     assert tiles.peak_bytes < plain.peak_bytes + 12 * one
+
+
+def test_pixels_side_by_side_are_stored_with_what_follows() -> None:
+    """A bias is added where results are made, not to rows of them that were turned before."""
+    cx = Graph()
+    x, w = cx.tensor((1, 32, 16, 16), name="x"), weight(cx, 32, 32, 3, 3)
+    ops.conv2d(x, w, weight(cx, 32), padding=1).output()
+    *made, results = (k.kernel for k in of_a_run(cx).kernels)
+    assert len(made) == 3 and [int(n) for b in results.buffers[1:-1] for n in b.shape] == [32]

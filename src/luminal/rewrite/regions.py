@@ -18,6 +18,7 @@ from .terms import Region, Root, is_elementwise, is_reduction, outside
 MAX_TERMS = 150  # what saturation time grows with; a region is cut further where it can be
 MAX_DEPTH = 120  # of a region: later stages walk expressions by calls of themselves
 SMALL = 8  # times what is below a value: there a cut would leave nearly all of a region
+SHORT = 2, 4  # parts side by side that lanes around them take with them
 PLAIN = 0.07  # of a term: an elementwise operation on which no law acts
 
 
@@ -50,7 +51,7 @@ def regions(normal: Normal) -> list[Region]:
 
 
 def _joined_in_rows(normal: Normal, facts: Facts) -> set[int]:
-    """What was computed in parts that lie side by side along the innermost axis in memory. Who
+    """What was computed in many parts that lie side by side along the innermost axis in memory. Who
     reads it has lanes along that axis, which the parts do not have: they are turned once."""
     nodes, nothing = facts.terms.nodes, frozenset[str]()
     along: dict[int, frozenset[str]] = {}  # of what is made in parts: the axes of these
@@ -63,12 +64,11 @@ def _joined_in_rows(normal: Normal, facts: Facts) -> set[int]:
                 along[t] = below[0] | names
         elif node.op == "add" and all(below):
             along[t] = nothing.union(*below)
-    whole = [
-        t for t in along if nodes[t].op == "add" and along.keys().isdisjoint(facts.users[t])
-        and facts.computed[t] and not facts.fixed[t]
-    ]  # fmt: skip
+    whole = [t for t in along if nodes[t].op == "add" and along.keys().isdisjoint(facts.users[t])
+             and facts.computed[t] and not facts.fixed[t]]  # fmt: skip
     features = _features(facts) if whole else nothing
-    return {t for t in whole if _order(normal, t, features)[-1] in along[t]}
+    last = {t: _order(normal, t, features)[-1] for t in whole}
+    return {t for t, a in last.items() if a in along[t] and facts.extents[a] not in SHORT}
 
 
 # ---- roots that belong together
