@@ -295,6 +295,20 @@ def test_windows_are_read_from_a_picture_as_it_lies(
     assert all(v.reduction or v.store for v in found.kernel.values)
 
 
+def test_pictures_between_convolutions_are_rows_of_matrices_too(interpreted: str) -> None:
+    """They are stored in bf16, without padding: rows are laid out with it, and nothing else is."""
+    random = np.random.default_rng(0)
+    graph = Graph()
+    y = graph.tensor((1, 64, 32, 32), name="x")
+    for _ in range(2):
+        w = graph.constant(random.standard_normal((64, 64, 3, 3), dtype=np.float32) / 24)
+        y = ops.relu(ops.conv2d(y, w, padding=1))
+    y.output()
+    rt = graph.compile(interpreted, precision="bf16", cache=False, database=False)
+    summed = [k for k in rt.kernels if any(v.reduction for v in k.kernel.values)]
+    assert ["tdpbf16ps" in products(k.program) for k in summed] == [True, True]
+
+
 @pytest.mark.parametrize("m, n, k, unit", [
     (2048, 384, 384, "m/32@"),  # the second cache holds all columns: few rows, whole ones
     (1536, 384, 2048, "m/64@"),  # there are more results than columns

@@ -256,7 +256,7 @@ class Access:
         self, memory: Memory, base: Index, mask: Val | None, lane: tuple[str, int, int],
         inner: tuple[str, int, int],
     ) -> Val | None:  # fmt: skip
-        """Lanes with a few elements each, from vectors along either axis."""
+        """Lanes with a few elements each, from vectors along either axis, or gathered."""
         (axis, size, stride), (short, count, step) = lane, inner
         lanes = ((axis, size), (short, count))
         if stride == 1:

@@ -36,10 +36,10 @@ def default_passes(
     precision: str = "f32", half_products: bool = True, signed_bytes: bool = False,
     moved: float = math.inf,
 ) -> list[Pass]:  # fmt: skip
-    """The passes of `Graph.compile` when none are given, in order. precision: see `contracts`.
-    half_products: the machine has an instruction that multiplies bf16. signed_bytes: it multiplies
-    bytes where both have a sign. moved: multiplications of f32 in the time in which it writes a
-    number and reads it again (see `winograd.in_tiles`)."""
+    """The passes of `Graph.compile` when none are given, in order. precision: see `contracts` and
+    `rounding`. half_products: the machine has an instruction that multiplies bf16. signed_bytes: it
+    multiplies bytes where both have a sign. moved: multiplications of f32 in the time in which it
+    writes a number and reads it again (see `winograd.in_tiles`)."""
     if precision not in CONTRACTS:
         raise Unsupported(f"precision={precision!r}: there is {', '.join(map(repr, CONTRACTS))}")
     contract = CONTRACTS[precision]

@@ -200,7 +200,7 @@ class Solver:
 
     def _packed(self, group: list[Value]) -> Tile | None:
         """Lanes that each have a few elements side by side where a value is stored: the pairs that
-        an instruction multiplies."""
+        an instruction multiplies, pixels of a tile."""
         (value, *others), facts = group, self.facts
         if others or value.reduction or value.store is None or self.target.group > 1:
             return None
