@@ -1,10 +1,10 @@
 """Derivatives of loops: a loop over the same steps, backwards for gradients.
 
-Gradients want what was carried into each step: the loop is recorded once more with these as rows,
-which `graph.join` makes one loop with the first. A step backwards computes its step anew, but
-for products with what is added to them, which are rows too. What all steps read has the sum of
-their gradients: where that is of products, their factors are rows, and one product behind the loop
-sums over all steps.
+Gradients want what was carried into each step: the loop is recorded once more with what it carries
+on as rows, which `graph.join` makes one loop with the first. A step backwards computes its step
+anew, but for products with what is added to them, which are rows too. What all steps read has the
+sum of their gradients: where that is of products, their factors are rows, and one product behind
+the loop sums over all steps.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from ..graph.loops import Nodes, Parts, parts, substituted
 from ..graph.node import Loop, Node
 from ..graph.order import post_order, reachable
 from ..graph.tensor import Tensor
+from ..graph.views import place
 from ..ops.base import full_like
+from ..ops.logic import where
 from .totals import Total, is_product
 
 if TYPE_CHECKING:
@@ -81,11 +83,12 @@ class _Backwards:
         kinds = [*made.carried, *made.slices, *(made.rows[n] for n in self.rows)]
         slices = [graph.variable(node.shape, node.dtype) for node in kinds]
         step = self._step(graph, given, slices)
-        extra = (*made.carried, *step.kept)
+        extra = (*made.new, *step.kept)
         more = replace(made.loop, rows=made.loop.rows + len(extra))
-        states = graph.loop((*loop.inputs, *extra), more)[-len(extra) :] if extra else []
-        stacks = [*states[:count], *map(wrap, made.stacks),
-                  *(self.gradients[count + n] for n in self.rows), *states[count:]]  # fmt: skip
+        found = graph.loop((*loop.inputs, *extra), more)[-len(extra) :] if extra else []
+        states = [self._before(wrap(n), new) for n, new in zip(made.initial, found)]
+        stacks = [*states, *map(wrap, made.stacks),
+                  *(self.gradients[count + n] for n in self.rows), *found[count:]]  # fmt: skip
         slices += step.kept.values()
         stacked = dict(zip(slices, stacks))
         inside = {*given, *slices}
@@ -107,6 +110,17 @@ class _Backwards:
             yield made.stacks[n], made_rows[row]
         for node, total in apart.items():
             yield node, total.of(length, stacked | made_rows)
+
+    def _before(self, initial: Tensor, new: Tensor) -> Tensor:
+        """What was carried into each step, from the first and what each step carried on: rows of
+        what is stacked, or made in its place, anyway."""
+        dims, length = range(len(initial.node.shape)), new.node.shape[0]
+        number = length - 1 - place(0) if self.made.loop.reverse else place(0)
+        other = place(0) + 1 if self.made.loop.reverse else place(0) - 1
+        shape, inside = new.node.shape, tuple(place(d + 1) for d in dims)
+        later = new.read(shape, (other, *inside), (number - 1,), 0)
+        begun = initial.read(shape, inside)
+        return where(new.graph.iota(shape, number) < 1, begun, later)
 
     def _end(self, graph: Graph, number: int) -> Tensor:
         """The gradient of a last carried value."""
