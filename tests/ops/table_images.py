@@ -98,6 +98,15 @@ for mode in ("nearest", "nearest-exact", "bilinear", "bicubic"):
                 IMAGE,
                 scale=scale,
             )
+for mode in ("bilinear", "bicubic"):
+    for size, factor, corners in (((3, 4), None, False), ((2, 9), None, True), (None, 0.6, False)):
+        options = {"mode": mode, "align_corners": corners, "antialias": True}
+        case(
+            f"interpolate {mode} {size} {factor} smoothly",
+            lambda x, s=size, f=factor, o=options: ops.interpolate(x, s, f, **o),
+            lambda x, s=size, f=factor, o=options: F.interpolate(x, s, f, **o),
+            IMAGE,
+        )
 case(
     "interpolate factor",
     lambda x: ops.interpolate(x, scale_factor=2),

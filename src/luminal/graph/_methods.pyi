@@ -634,7 +634,7 @@ class Methods:
         collections.abc.Sequence[luminal.ops.base.Size] | None = ..., scale_factor:
         builtins.float | collections.abc.Sequence[builtins.float] | None = ..., mode: str = ...,
         align_corners: builtins.bool | None = ..., recompute_scale_factor: builtins.bool | None
-        = ...) -> Tensor:
+        = ..., antialias: builtins.bool = ...) -> Tensor:
         """x: (batch, channels, *spatial), as `torch.nn.functional.interpolate`."""
     def inverse(self) -> Tensor:
         """The inverse of matrices (..., n, n), n fixed; infinite or NaN for singular ones."""

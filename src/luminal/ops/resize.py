@@ -13,20 +13,23 @@ from ..errors import ShapeError, Unsupported
 from ..graph.dtype import i64
 from ..graph.index import Index
 from ..graph.tensor import Tensor
-from .base import Size, extent, floating, size_value
+from .base import Size, extent, floating, size_value, static
 from .elementwise import add, mul, sub
+from .linalg import matmul
 
 
 def interpolate(
     x: Tensor, size: Size | Sequence[Size] | None = None,
     scale_factor: float | Sequence[float] | None = None, mode: str = "nearest",
     align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
 ) -> Tensor:  # fmt: skip
     """x: (batch, channels, *spatial), as `torch.nn.functional.interpolate`.
 
     mode: nearest, nearest-exact, linear, bilinear, trilinear (one linear step for each dimension),
     bicubic, area. A size n becomes floor(n scale_factor), and samples lie 1 / scale_factor apart;
-    with `size` or recompute_scale_factor, n / size apart.
+    with `size` or recompute_scale_factor, n / size apart. antialias: where an image becomes smaller
+    each result is of all that it covers, as in Pillow (bilinear and bicubic, of fixed sizes).
 
     >>> x = cx.constant([[[1.0, 2.0]]])
     >>> ops.interpolate(x, scale_factor=2).numpy()
@@ -38,6 +41,8 @@ def interpolate(
         from .pooling import _adaptive
 
         return _adaptive(n, x, [int(target.size) for target in targets])
+    if antialias:
+        return _smooth(x, targets, mode, bool(align_corners))
     linear = {"linear": 1, "bilinear": 2, "trilinear": 3}
     for d, wanted in enumerate(targets, 2):
         if mode in ("nearest", "nearest-exact"):
@@ -214,6 +219,26 @@ def _keys(x: np.ndarray) -> np.ndarray:
     x = np.abs(x)
     near, far = (1.5 * x - 2.5) * x**2 + 1, ((2.5 - 0.5 * x) * x - 4) * x + 2
     return np.where(x < 1, near, np.where(x < 2, far, 0))
+
+
+def _smooth(x: Tensor, targets: Sequence[Target], mode: str, align: bool) -> Tensor:
+    if x.ndim != 4 or mode not in FILTERS:
+        raise Unsupported("interpolate: antialias is for bilinear and bicubic, with 4 dimensions")
+    shares = []
+    for d, (size, up, down) in enumerate(targets, 2):
+        old, new = static(extent(x, d), "an image"), static(size, "a new image")
+        factor = None if size is down else down.constant / up.constant
+        shares.append(smooth_shares(mode, old, new, align, factor))
+    return by_shares(x, shares)
+
+
+@floating
+def by_shares(x: Tensor, shares: Sequence[np.ndarray]) -> Tensor:
+    """Products with a matrix (wanted, size) for each of the last dimensions, the last one first."""
+    for d in reversed(range(len(shares))):
+        matrix, dim = x.graph.constant(shares[d].T).cast(x.dtype), d - len(shares)
+        x = matmul(x.movedim(dim, -1), matrix).movedim(-1, dim)
+    return x
 
 
 FILTERS = {"bilinear": (_triangle, 1), "bicubic": (_keys, 2)}  # and how far each reaches

@@ -10,8 +10,8 @@ from ....errors import Unsupported
 from ....graph.tensor import Tensor
 from ....ops.base import static
 from ....ops.maxima import fractional_max_pool
-from ....ops.resize import smooth_shares
-from .base import rule, widened
+from ....ops.resize import by_shares, smooth_shares
+from .base import rule
 
 Numbers = int | Sequence[int]
 
@@ -108,15 +108,11 @@ def _by_shares(
     kind: str, x: Tensor, size: Sequence[int], shape: Sequence[Any], align: bool,
     factors: Sequence[float | None], turned: bool,
 ) -> Tensor:  # fmt: skip
-    """Along the last two dimensions; narrow floats in f32, rounded once."""
     if not x.dtype.is_float:
         raise Unsupported("smooth resizing of integers")
-    result = widened(x)
-    for d, factor in zip((3, 2), (*factors, None, None)[1::-1]):
-        shares = smooth_shares(kind, static(shape[d], "an image"), size[d - 2], align, factor)
-        matrix = x.graph.constant(shares if turned else shares.T).cast(result.dtype)
-        result = ops.matmul(result.movedim(d, -1), matrix).movedim(-1, d)
-    return result.cast(x.dtype)
+    shares = [smooth_shares(kind, static(old, "an image"), new, align, factor)
+              for old, new, factor in zip(shape[2:], size, (*factors, None, None))]  # fmt: skip
+    return by_shares(x, [each.T for each in shares] if turned else shares)
 
 
 _smooth("bilinear")
