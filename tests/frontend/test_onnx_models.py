@@ -2,6 +2,7 @@
 
 import json
 import runpy
+import unittest
 from pathlib import Path
 
 import numpy as np
@@ -398,3 +399,31 @@ def test_a_loop_whose_condition_counts_is_one_program():
     proto = model(nodes, [info("x", [3])], ["n", "last", "all"], constants)
     ours = agree(proto, {"x": np.array([1, 2, 0.5], np.float32)})
     assert not ours.runner.start.stages[0].hosts
+
+
+def test_a_backend_as_onnx_asks_for_it():
+    import onnx.backend.test
+
+    tests = onnx.backend.test.BackendTest(luminal.onnx, __name__)
+    tests.include(r"test_(relu|lstm_defaults|split_equal_parts_1d_opset13)_cpu")
+    result = unittest.TestResult()
+    for cases in tests.test_cases.values():
+        for name in (name for name in dir(cases) if name.startswith("test_")):
+            cases(name).run(result)
+    assert not result.failures and not result.errors
+    assert result.testsRun - len(result.skipped) == 3
+    assert not luminal.onnx.supports_device("CUDA:0")
+
+
+def test_one_operator_runs_alone():
+    x = numbers(2, 3)
+    (y,) = luminal.onnx.run_node(helper.make_node("Add", ["x", "x"], ["y"]), [x])
+    np.testing.assert_array_equal(y, x + x)
+    halves = helper.make_node("Split", ["x"], ["a", "b"], axis=0)
+    a, b = luminal.onnx.run_node(halves, [x], opset_version=11)
+    np.testing.assert_array_equal(np.concatenate([a, b]), x)
+    unknown = helper.make_model(
+        helper.make_graph([helper.make_node("Nothing", ["x"], ["y"])], "g", [info("x", [2])],
+                          [info("y", [2])])
+    )  # fmt: skip
+    assert not luminal.onnx.is_compatible(unknown)

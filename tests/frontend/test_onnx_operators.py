@@ -230,6 +230,23 @@ def test_attributes_that_mean_nothing_are_refused(name):
         load(proto).run([np.ones((2, 3, 8, 8), "f4")])
 
 
+def test_operators_that_stand_behind_their_readers_are_sorted():
+    late = [node("Add", "a x", "y"), node("Relu", "x", "a")]
+    x = np.float32([-1, 2])
+    np.testing.assert_array_equal(load(model(late, [info("x", [2])], ["y"])).run([x])[0], [-1, 4])
+    body = helper.make_graph(late, "body", [], [info("y", [2])])
+    branch = node("If", "c", "z", {"then_branch": body, "else_branch": body})
+    proto = model([node("Neg", "z", "w"), branch], [info("x", [2])], ["w"], {"c": np.bool_(True)})
+    np.testing.assert_array_equal(load(proto).run([x])[0], [1, -4])
+
+
+@pytest.mark.parametrize("name", ["a", "y"])
+def test_operators_that_wait_for_each_other(name):
+    proto = model([node("Add", f"{name} x", "y"), node("Relu", "y", "a")], [info("x", [2])], ["y"])
+    with pytest.raises(luminal.WeightsError, match=r"wait for each other: .*Add .*node 0"):
+        load(proto)
+
+
 def test_an_output_that_nothing_makes_is_named():
     proto = model([node("Relu", "x", "y")], [info("x", [2])], ["y", "z"])
     with pytest.raises(luminal.WeightsError, match="gives 'z', which nothing makes"):

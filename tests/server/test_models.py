@@ -186,6 +186,15 @@ def test_a_model_without_a_tokenizer_is_refused_before_it_is_compiled(tmp_path: 
         assert not told.stdout and "Traceback" not in told.stderr
 
 
+def test_the_packaged_model_is_not_looked_for_in_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "t5"}')
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="an API key that is empty"):  # the next thing to be wrong
+        build(None, Options(api_key=""))
+
+
 def test_other_models_are_looked_at_before_the_first_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "resnet"}')
     faults = {"--speech": "no model of speech", "--images": "no model_index.json",

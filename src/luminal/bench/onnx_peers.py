@@ -85,13 +85,14 @@ def chosen(wanted: str | None) -> tuple[str, ...]:
 
 def measure(
     name: str, file: Path, feeds: Feeds, threads: int, peers: Sequence[str], rounds: int = 15,
-    seconds: float = 0.02, clock: str = "wall",
+    seconds: float = 0.02, clock: str = "wall", precision: str = "f32",
 ) -> Row:  # fmt: skip
-    """clock: "wall", or "cpu", the time of all of the process's threads: with one thread a side it
-    holds beside other work on the machine. Raises as `luminal.onnx.load` and `Model.run`."""
+    """precision: ours. clock: "wall", or "cpu", the time of all of the process's threads: with one
+    thread a side it holds beside other work on the machine. Raises as `luminal.onnx.load` and
+    `Model.run`."""
     from ..frontend.onnx import load
 
-    model = load(file, threads=threads)
+    model = load(file, threads=threads, precision=precision)
     start = time.perf_counter()
     ours = model.run(feeds)
     first, error, faults = time.perf_counter() - start, {}, {}

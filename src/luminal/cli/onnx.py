@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 THREADS = click.option("--threads", type=click.IntRange(1), default=None, help="Default: all.")
+PRECISION = click.option(
+    "--precision", type=click.Choice(["f32", "bf16", "int8"]), default="f32",
+    help="Of products: operands rounded to bf16, or to bytes with scales. Default: f32.",
+)  # fmt: skip
 SIZES = click.option(
     "--size", "sizes", multiple=True, metavar="NAME=N", help="A size that the model names."
 )
@@ -74,14 +78,15 @@ def _record(model: Model) -> dict[str, Any]:
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), default=None,
               metavar="FILE.npz", callback=writable, help="Write all outputs here.")  # fmt: skip
 @SIZES
+@PRECISION
 @THREADS
 @json_option()
 def run(
     model: Path, files: tuple[str, ...], output: Path | None, sizes: tuple[str, ...],
-    threads: int | None, as_json: bool,
+    precision: str, threads: int | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Run MODEL once and print what its outputs are."""
-    loaded = load_model(model, threads)
+    loaded = load_model(model, threads, precision)
     with clear_errors():
         given = {name: _read(file) for name, file in map(_pair, files)}
         feeds = {**_random(loaded, _numbers(sizes), given), **given}
@@ -101,21 +106,22 @@ def run(
               help="Of onnxruntime, openvino. Default: those that are installed.")  # fmt: skip
 @click.option("--cpu", is_flag=True, help="Processor time: for one thread on a busy machine.")
 @SIZES
+@PRECISION
 @THREADS
 @json_option()
 def bench(
     model: Path, rounds: int, peers: str | None, cpu: bool, sizes: tuple[str, ...],
-    threads: int | None, as_json: bool,
+    precision: str, threads: int | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Measure MODEL on random inputs, in turns with ONNX Runtime and OpenVINO where they are
-    installed."""
+    installed. The precision is ours."""
     from ..bench.onnx_peers import chosen, measure
 
     loaded = load_model(model, threads)
     with clear_errors():
         feeds = _random(loaded, _numbers(sizes), {})
         found = measure(model.name, model, feeds, threads or cores.count(), chosen(peers), rounds,
-                        clock="cpu" if cpu else "wall")  # fmt: skip
+                        clock="cpu" if cpu else "wall", precision=precision)  # fmt: skip
     if as_json:
         echo_json({
             "first_seconds": found.first, "difference": found.error, "faults": found.faults,
@@ -163,12 +169,12 @@ def _told(found: Row, rounds: int) -> Iterator[str]:
         yield f"{peer} cannot: {fault}"
 
 
-def load_model(model: Path, threads: int | None) -> Model:
+def load_model(model: Path, threads: int | None, precision: str = "f32") -> Model:
     with clear_errors():
         _needed()
         from ..onnx import load
 
-        return load(model, threads=threads)
+        return load(model, threads=threads, precision=precision)
 
 
 def _needed() -> None:

@@ -90,11 +90,11 @@ def build(
     others: models that are loaded when they are asked for; T5 too, for completions. memory:
     see `Shelf`. Raises WeightsError, Unsupported or InputError."""
     given = [_named(each) for each in (model, *others)]
-    if is_t5(Path(given[0].place or "")):
+    if given[0].path is not None and is_t5(given[0].path):
         raise InputError(f"{model}: a T5 is served beside a model for chats, which comes first")
     if options.api_key == "":
         raise InputError("an API key that is empty keeps nobody out")
-    texts = [each for each in given[1:] if is_t5(Path(each.place or ""))]
+    texts = [each for each in given[1:] if each.path is not None and is_t5(each.path)]
     given = [each for each in given if each not in texts]
     adapters = [_named(each) for each in options.adapters]
     own = (options.name, options.lora, options.mmproj, options.draft)

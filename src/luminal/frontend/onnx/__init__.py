@@ -1,5 +1,5 @@
 """ONNX models as programs of ours."""
 
-from .model import Model, load, prepare
+from .model import Model, load
 
-__all__ = ["Model", "load", "prepare"]
+__all__ = ["Model", "load"]

@@ -177,18 +177,6 @@ def load(
     return Model(source, options, dynamic)
 
 
-def prepare(model: Source, device: str = "cpu", **options: Any) -> Model:
-    """As `onnx.backend` calls `load`. Raises Unsupported for a device other than the CPU.
-
-    >>> y = (cx.tensor(2, name="x") * 2.0).output("y")
-    >>> luminal.onnx.prepare(luminal.onnx.export(cx)).run([np.float32([1, 2])])
-    [array([2., 4.], dtype=float32)]
-    """
-    if device.upper().partition(":")[0] != "CPU":
-        raise Unsupported(f"device {device!r}: ONNX models run on the CPU")
-    return load(model, **options)
-
-
 # ---- ports
 
 

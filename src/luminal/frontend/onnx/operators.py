@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -145,12 +146,12 @@ class Reader:
         constants |= {s.values.name: s for s in graph.sparse_initializer}
         inputs = tuple(i.name for i in graph.input)
         outputs = tuple(o.name for o in graph.output)
-        operators = tuple(self._nodes(graph.node, versions, given))
+        operators = list(self._nodes(graph.node, versions, given))
         _check_names(inputs, "is two inputs")
         _check_names(outputs, "is two outputs")
         made = (name for operator in operators for name in operator.outputs if name)
         _check_names([*{*inputs, *constants}, *made], "is made twice")
-        return Body(operators, inputs, outputs, constants, graph)
+        return Body(_in_order(operators), inputs, outputs, constants, graph)
 
     def function(self, function: onnx.FunctionProto, call: Mapping[str, Any]) -> Body:
         """The body of a function for these attributes of a call."""
@@ -158,7 +159,7 @@ class Reader:
                     for o in function.opset_import}  # fmt: skip
         defaults = {a.name: self._value(a, versions) for a in function.attribute_proto}
         given = {**defaults, **call}
-        operators = tuple(self._nodes(function.node, versions, given))
+        operators = _in_order(list(self._nodes(function.node, versions, given)))
         return Body(operators, tuple(function.input), tuple(function.output), {})
 
     def _nodes(
@@ -207,6 +208,21 @@ class Reader:
             read = reading.dense if sparse else reading.array_of
             self._arrays[id(held)] = held, read(held, self.folder)
         return self._arrays[id(held)][1]
+
+
+def _in_order(operators: Sequence[Operator]) -> tuple[Operator, ...]:
+    """As they are, each behind what it reads; else sorted so: some exporters append what stands
+    first. Raises WeightsError where some wait for each other."""
+    makers = {name: n for n, o in enumerate(operators) for name in o.outputs if name}
+    needed = {n: [makers[name] for name in sorted(o.reads) if name in makers]
+              for n, o in enumerate(operators)}  # fmt: skip
+    if all(maker < n for n, found in needed.items() for maker in found):
+        return tuple(operators)
+    try:
+        return tuple(operators[n] for n in TopologicalSorter(needed).static_order())
+    except CycleError as error:
+        circle = ", ".join(str(operators[n]) for n in error.args[1])
+        raise WeightsError(f"damaged model: operators that wait for each other: {circle}") from None
 
 
 def _check_names(names: Iterable[str], what: str) -> None:
