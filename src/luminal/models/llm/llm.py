@@ -156,8 +156,9 @@ class LLM:
 
         speculate: how many tokens may be guessed from what came before (or by the draft model,
         where there is one) and checked in one run; the
-        reply stays what it is without (but for near ties, as sums are rounded differently), and
-        takes fewer runs where it repeats the prompt or itself. Of one prompt only. sampling: fields
+        reply stays what it is without (but for near ties, as sums are rounded differently, by much
+        in precision "quantised": docs/limits.md), and takes fewer runs where it repeats the prompt
+        or itself. Of one prompt only. sampling: fields
         of `Sampling`; and `schema`: a JSON schema, which the reply then fits."""
         if _several(prompt):
             if speculate:
