@@ -274,10 +274,53 @@ def test_what_has_no_operators():
     with pytest.raises(Unsupported, match="size 'a', which no input's shape tells"):
         luminal.onnx.export(graph)
     graph = luminal.Graph()
-    ops.cummax(graph.tensor((3, 2)), 0)[0].output()
-    with pytest.raises(Unsupported, match="export of"):
-        luminal.onnx.export(graph)
-    graph = luminal.Graph()
     (graph.tensor((2,)) + graph.parameter((2,), name="w")).output()
     with pytest.raises(InputError, match="'w' has no value"):
         luminal.onnx.export(graph)
+
+
+@pytest.mark.parametrize("name", ["LSTM", "GRU", "RNN"])
+def test_recurrent_layers_of_any_length(name):
+    graph = luminal.Graph()
+    graph.dim("s", 1, 64)
+    x = graph.tensor(("s", 2, 3), name="x")
+    layer = getattr(nn, name)(graph, 3, 4, 2, bidirectional=True)
+    for parameter in graph.parameters:
+        parameter.set(numbers(*parameter.shape, seed=len(parameter.shape)))
+    layer(x)[0].output("y")
+    proto = agree(graph, [numbers(5, 2, 3)], more=[[numbers(1, 2, 3)]])
+    assert [node.op_type for node in proto.graph.node].count("Scan") == 4
+
+
+def test_loops():
+    graph = luminal.Graph()
+    x, w = graph.tensor((4, 3), name="x"), graph.tensor((3, 3), name="w")
+    last, rows = ops.scan(lambda c, row: (c @ w + row, (c, row * 2)), ops.zeros(graph, 3), x,
+                          reverse=True)  # fmt: skip
+    last.output("last")
+    for name, each in zip(("before", "twice"), rows):
+        each.output(name)
+    ops.scan(lambda c, _: (c * 2 + w[0], None), x[0], length=3)[0].output("counted")
+
+    def outer(c, row):
+        inner, more = ops.scan(lambda d, other: (d * other + row, d), c, x)
+        return inner, more.sum(0)
+
+    ops.scan(outer, w[1], x)[1].output("nested")
+    begin = x.abs(), 0
+    for name, most in (("while", None), ("at most", 2)):
+        made = ops.while_loop(lambda c: (c[0].sum() < 90) & (c[1] < 7),
+                              lambda c: (c[0] * 2 + 1, c[1] + 1), begin, most)  # fmt: skip
+        made[0].output(name)
+    agree(graph, [numbers(4, 3), numbers(3, 3, seed=1)], 1e-4)
+
+
+def test_running_reductions():
+    graph = luminal.Graph()
+    x, i = graph.tensor((3, 4), name="x"), graph.tensor((3, 4), "i64", name="i")
+    ops.cummax(x, 0)[0].output("max")
+    ops.cummin(i, 1)[0].output("min")
+    ops.cumprod(x, 1).output("prod")
+    ops.logcumsumexp(x, 1).output("log")
+    ops.cummax(x, 1)[1].output("where")
+    agree(graph, [numbers(3, 4), np.arange(12).reshape(3, 4)[::-1] % 5])

@@ -3,6 +3,7 @@ Einsum. Sizes of run time are read from the shapes of inputs, states are inputs 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,12 @@ from onnx import helper
 from ....errors import InputError, Unsupported
 from ....graph.graph import Graph
 from ....graph.index import Index
+from ....graph.loops import Scopes, parts
 from ....graph.node import REDUCE_OPS, Node
 from ....graph.order import reachable
 from ....graph.scalars import SCALARS
-from .. import kinds
-from . import movement, scalars
+from . import loops, movement, scalars
+from .loops import info
 from .movement import letters, sizes_of
 from .writer import OPSET, Writer
 
@@ -27,8 +29,8 @@ SCATTERED = {"set": "none", "sum": "add", "prod": "mul", "max": "max", "min": "m
 def export(graph: Graph) -> onnx.ModelProto:
     """The outputs of a graph as a model: inputs and outputs by their names, parameters with the
     values that they were `set` to. Sizes of run time are dimensions with names. A state is an input
-    of its name and an output `NAME.next`. Raises Unsupported for loops, running maxima and products
-    and sizes that no input's shape tells; InputError for a parameter without a value.
+    of its name and an output `NAME.next`. Raises Unsupported for sizes that no input's shape tells;
+    InputError for a parameter without a value.
 
     >>> y = (cx.tensor(2, name="x") * 2.0).output("y")
     >>> [node.op_type for node in luminal.onnx.export(cx).graph.node]
@@ -39,9 +41,7 @@ def export(graph: Graph) -> onnx.ModelProto:
         raise Unsupported("export of a graph with no output")
     export.sources()
     export.sizes()
-    for node in reachable([node for _, node in export.results]):
-        if node.op != "input":
-            export.names[node] = export.node(node)
+    export.nodes(export.scopes.ordered([node for _, node in export.results]))
     return export.model()
 
 
@@ -60,9 +60,11 @@ class _Export:
     def __init__(self, graph: Graph) -> None:
         self.graph, self.out = graph, Writer()
         self.names: dict[Node, str] = {}
+        self.loops: dict[Node, list[str]] = {}  # their results
         self.states = {state.node for state, _ in graph.states}
         self.results = [(graph.output_names[t.node], t.node) for t in graph.outputs]
         self.results += [(f"{old.node.attribute.name}.next", new.node) for old, new in graph.states]
+        self.scopes = Scopes([node for _, node in self.results])
 
     def sources(self) -> None:
         """Inputs in their order, and the weights that outputs need."""
@@ -73,7 +75,7 @@ class _Export:
             name = source.name if source.name not in taken else self.out.name(source.name)
             taken.add(name)
             if source.kind == "input" or node in self.states:
-                self.out.graph.input.append(_info(name, node))
+                self.out.graph.input.append(info(name, node.dtype, sizes_of(node)))
             elif node in needed:
                 value = source.value if source.value is not None else self.graph.values.get(node)
                 if value is None:
@@ -91,6 +93,26 @@ class _Export:
                 if name not in self.out.sizes and size is Index.of(name) * factor + size.constant:
                     shape = self.out.op("Shape", self.names[node], start=d, end=d + 1)
                     self.out.tell(name, self.out.op("Squeeze", shape), factor, size.constant)
+
+    def nodes(self, nodes: Iterable[Node]) -> None:
+        """Operators of these, operands first."""
+        for node in nodes:
+            if node.op == "loop":
+                self.loops[node] = self._loop(node)
+            elif node.op == "result":
+                self.names[node] = self.loops[node.inputs[0]][node.attribute]
+            elif node.op not in ("input", "variable"):
+                self.names[node] = self.node(node)
+
+    def _loop(self, node: Node) -> list[str]:
+        made, around = parts(node), self.out
+        self.out = body = Writer(around)
+        self.names.update(zip(made.variables, loops.opened(body, made)))
+        self.nodes(self.scopes.bodies[node])
+        self.out = around
+        initial, stacks, results = ([self.names[n] for n in each]
+                                    for each in (made.initial, made.stacks, made.made))  # fmt: skip
+        return loops.closed(around, body, made, initial, stacks, results)
 
     def node(self, node: Node) -> str:
         operands = [self.names[source] for source in node.inputs if source in self.names]
@@ -112,6 +134,8 @@ class _Export:
             return self.out.op(
                 "CumSum", operands[0], self.out.constant(np.int64(node.attribute.dim))
             )
+        if node.op == "scan":
+            return loops.running(self.out, node, operands[0])
         raise Unsupported(f"export of {node}")
 
     def _contraction(self, node: Node) -> str | None:
@@ -173,10 +197,9 @@ class _Export:
 
     def model(self) -> onnx.ModelProto:
         graph = self.out.graph
-        graph.name = "luminal"
         for name, node in self.results:
             graph.node.append(helper.make_node("Identity", [self.names[node]], [name]))
-            graph.output.append(_info(name, node))
+            graph.output.append(info(name, node.dtype, sizes_of(node)))
         self.out.prune()
         opsets = [helper.make_opsetid("", OPSET)]
         model = helper.make_model(graph, opset_imports=opsets, producer_name="luminal")
@@ -184,8 +207,3 @@ class _Export:
         onnx.checker.check_model(model)
         return model
 
-
-def _info(name: str, node: Node) -> onnx.ValueInfoProto:
-    """Sizes of run time by their names, or as text."""
-    sizes = [n if isinstance(n, int) else str(n) for n in sizes_of(node)]
-    return helper.make_tensor_value_info(name, kinds.OURS[node.dtype], sizes)

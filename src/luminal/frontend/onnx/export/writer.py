@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any, TypeAlias
 
 import numpy as np
-from onnx import GraphProto, helper, numpy_helper
+from onnx import GraphProto, NodeProto, helper, numpy_helper
 
 from ....errors import Unsupported
 from ....graph.dtype import DType, boolean, i16, i32, i64, u16, u64
@@ -19,17 +20,17 @@ WHERE = {i16: i32, u16: i32, u64: i64}  # what onnxruntime has no Where for: wha
 
 
 class Writer:
-    """Operators and constants, each made once."""
+    """Operators and constants, each made once. outer: of the graph around a body, which may read
+    what that has."""
 
-    def __init__(self) -> None:
-        self.graph = GraphProto()
-        self.sizes: dict[str, str] = {}  # of run time: numbers
-        self._made: dict[Any, str] = {}
-        self._count = 0
+    def __init__(self, outer: Writer | None = None) -> None:
+        self.graph = GraphProto(name="body" if outer else "luminal")
+        self.sizes: dict[str, str] = outer.sizes if outer else {}  # of run time: numbers
+        self._made: dict[Any, str] = {**outer._made} if outer else {}
+        self._numbers: Iterator[int] = outer._numbers if outer else count(1)
 
     def name(self, hint: str) -> str:
-        self._count += 1
-        return f"{hint}_{self._count}"
+        return f"{hint}_{next(self._numbers)}"
 
     def constant(self, value: Any, dtype: Any = np.int64) -> str:
         """A constant; equal ones are one."""
@@ -56,12 +57,20 @@ class Writer:
             self._made[key] = output
         return self._made[key]
 
+    def several(
+        self, name: str, inputs: Sequence[str], results: int, **attributes: Any
+    ) -> list[str]:
+        """The results of an operator with a body."""
+        outputs = [self.name(name.lower()) for _ in range(results)]
+        self.graph.node.append(helper.make_node(name, inputs, outputs, **attributes))
+        return outputs
+
     def prune(self) -> None:
         """Drop what no output needs: factors of sums that became one operator."""
         needed, nodes = {output.name for output in self.graph.output}, []
         for node in reversed(self.graph.node):
             if needed.intersection(node.output):
-                needed.update(node.input)
+                needed.update(_read(node))
                 nodes.append(node)
         weights = [t for t in self.graph.initializer if t.name in needed]
         for held, left in ((self.graph.node, nodes[::-1]), (self.graph.initializer, weights)):
@@ -135,3 +144,11 @@ class Writer:
         if atom.kind == "floor":
             return self.op("Div", self.op("Sub", x, self.op("Mod", x, y)), y)
         return self.op(atom.kind.capitalize(), x, y)
+
+
+def _read(node: NodeProto) -> Iterator[str]:
+    """The names that a node reads, those in its body too."""
+    yield from node.input
+    for attribute in node.attribute:
+        for inner in attribute.g.node:
+            yield from _read(inner)
