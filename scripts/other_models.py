@@ -19,6 +19,8 @@ from luminal.models import T5, Reranker, SentenceEncoder, SparseEncoder
 from luminal.models.seq2seq import Asked
 
 MODERN = {"local_attention": 6, "classifier_pooling": "mean"}
+GEMMA = {"num_key_value_heads": 1, "head_dim": 8, "sliding_window": 6, "sliding_window_pattern": 2,
+         "use_bidirectional_attention": True}  # fmt: skip
 FLAN = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 # name -> (config, class of the model, what differs)
 ENCODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -38,8 +40,14 @@ ENCODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "embed-e5-multilingual": ("XLMRobertaConfig", "XLMRobertaModel", {"type_vocab_size": 1}),
     "embed-bge": ("BertConfig", "BertModel", {}),
     "embed-bge-m3": ("XLMRobertaConfig", "XLMRobertaModel", {"type_vocab_size": 1}),
+    "embed-qwen3": ("Qwen3Config", "Qwen3Model", {"num_key_value_heads": 2, "head_dim": 16}),
+    "embed-gte-qwen2": ("Qwen2Config", "Qwen2Model", {"num_key_value_heads": 2}),
+    "embed-mistral": ("MistralConfig", "MistralModel", {"num_key_value_heads": 4}),
+    "embed-gemma": ("Gemma3TextConfig", "Gemma3TextModel", GEMMA),
 }
-UNIT = ("embed-e5", "embed-bge")  # beginnings of those that have modules: vectors of unit length
+LAST = ("embed-qwen3", "embed-gte-qwen2", "embed-mistral")  # those whose vector is the last token's
+# beginnings of those that have modules: vectors of unit length
+UNIT = ("embed-e5", "embed-bge", "embed-gemma", *LAST)
 GGUFS = {f"gguf-{name}": name for name in (*EMBEDDING, *MORE)}
 T5S: dict[str, dict[str, Any]] = {"t5": {}, "flan-t5": FLAN}
 NAMES = [*ENCODERS, *GGUFS, *T5S]
@@ -70,9 +78,10 @@ def _encoder(directory: Path, name: str) -> tuple[str, float, str, bool]:
     model = made(directory, config, model_class, **more)
     pairs = [(TEXTS[1], text) for text in TEXTS] if name.startswith("rerank") else TEXTS
     inputs = given(directory, pairs, config == "BertConfig")
-    first = name.startswith("embed-bge")  # its vector is that of the first token
+    pooled = "cls_token" if name.startswith("embed-bge") else "mean_tokens"
+    pooled = "lasttoken" if name in LAST else pooled
     if name.startswith(UNIT):
-        _modules(directory, first)
+        _modules(directory, pooled)
     real = inputs["attention_mask"].unsqueeze(-1)
     with torch.no_grad():
         out = model(**inputs)
@@ -89,15 +98,18 @@ def _encoder(directory: Path, name: str) -> tuple[str, float, str, bool]:
         if sparse:
             wanted = torch.log1p(torch.relu(out.logits) * real).amax(1)
         else:
-            mean = (out.last_hidden_state * real).sum(1) / real.sum(1)
-            wanted = out.last_hidden_state[:, 0] if first else mean
+            hidden, count = out.last_hidden_state, real.sum(1)
+            wanted = {
+                "cls_token": hidden[:, 0], "mean_tokens": (hidden * real).sum(1) / count,
+                "lasttoken": hidden[range(len(TEXTS)), count[:, 0] - 1],
+            }[pooled]  # fmt: skip
             wanted = torch.nn.functional.normalize(wanted) if name.startswith(UNIT) else wanted
     size = float(wanted.abs().max())
     off = float(np.abs(found - wanted.numpy()).max()) / size
     return model.config.model_type, off, "none", float(np.abs(found - alone).max()) < 1e-5 * size
 
 
-def _modules(directory: Path, first: bool) -> None:
+def _modules(directory: Path, pooled: str) -> None:
     """As sentence-transformers writes the models of E5 and BGE."""
     kinds = ("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")
     (directory / "modules.json").write_text(json.dumps([
@@ -105,7 +117,7 @@ def _modules(directory: Path, first: bool) -> None:
         for n, (kind, path) in enumerate(kinds)
     ]))  # fmt: skip
     (directory / "1_Pooling").mkdir()
-    modes = {"pooling_mode_cls_token": first, "pooling_mode_mean_tokens": not first}
+    modes = {f"pooling_mode_{pooled}": True}
     (directory / "1_Pooling" / "config.json").write_text(json.dumps(modes))
 
 

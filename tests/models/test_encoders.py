@@ -135,3 +135,36 @@ def test_nomic_vectors_of_sentences(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 4}))
     with pytest.raises(WeightsError, match="4 layers, the file 3"):
         SentenceEncoder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("config", "model", "more"),
+    [
+        ("Qwen3Config", "Qwen3ForCausalLM", {"num_key_value_heads": 2, "head_dim": 16}),
+        ("Qwen2Config", "Qwen2Model", {"num_key_value_heads": 2}),
+        ("MistralConfig", "MistralModel", {"num_key_value_heads": 4, "sliding_window": 5}),
+        ("Gemma3TextConfig", "Gemma3TextModel",
+         {"num_key_value_heads": 1, "head_dim": 8, "sliding_window": 6, "sliding_window_pattern": 2,
+          "use_bidirectional_attention": True}),
+    ],
+)  # fmt: skip
+def test_vectors_of_language_models(
+    tmp_path: Path, config: str, model: str, more: dict[str, Any]
+) -> None:
+    torch_model = made(tmp_path, config, model, **more)
+    with pytest.raises(WeightsError, match="without a modules"):
+        SentenceEncoder(tmp_path)
+    parts = ("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")
+    modules = [{"type": f"sentence_transformers.models.{t}", "path": place} for t, place in parts]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling" / "config.json").write_text('{"pooling_mode_lasttoken": true}')
+    inputs = given(tmp_path, TEXTS, False)
+    last = inputs["attention_mask"].sum(1) - 1
+    with torch.no_grad():
+        hidden = getattr(torch_model, "model", torch_model)(**inputs).last_hidden_state
+    expected = torch.nn.functional.normalize(hidden[range(len(TEXTS)), last], dim=-1)
+    encoder = SentenceEncoder(tmp_path, threads=1)
+    np.testing.assert_allclose(encoder.encode(TEXTS), expected, rtol=1e-4, atol=1e-5)
+    alone = encoder.encode(TEXTS[1:2])
+    np.testing.assert_allclose(alone, expected[1:2], rtol=1e-4, atol=1e-5)

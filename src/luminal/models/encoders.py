@@ -1,29 +1,32 @@
 """Encoders of texts: which there are, and their tensors under our names.
 
 BERT and RoBERTa have a file of their own; those with rotary positions are layers of the language
-models in which every token sees all others.
+models in which every token sees all others. A language model is one whose tokens see those before
+them, if it comes with a modules.json (Qwen3-Embedding, E5-Mistral, GTE-Qwen2; EmbeddingGemma, whose
+tokens see all).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .. import nn
-from ..errors import WeightsError
+from ..errors import Unsupported, WeightsError
 from ..graph import Graph, Tensor
 from ..weights import Safetensors
-from ..weights.fields import Fields
+from ..weights.fields import Fields, exists
 from ..weights.gguf import GGUF, architecture_of, gguf_file
 from .bert import KINDS, Bert, BertConfig
 from .kinds import T5_FILES
 from .llm.config import DecoderConfig, Rope, rope
-from .llm.decoder import Layer
+from .llm.decoder import Body, Layer
+from .llm.families import FAMILIES, family_of
 from .llm.families.family import State
 from .llm.norms import norm, through
 from .llm.rotary import Rotary
@@ -89,6 +92,20 @@ class TextEncoder(nn.Module):
         return flat.unflatten(0, (batch, length))
 
 
+class WordEncoder(nn.Module):
+    """As `TextEncoder`, of a whole decoder without its head. causal: tokens see none that comes
+    later."""
+
+    def __init__(self, graph: Graph, config: DecoderConfig, causal: bool) -> None:
+        super().__init__()
+        self.body, self.causal = Body(graph, config, config.context, Storage()), causal
+
+    def forward(self, ids: Tensor, mask: Tensor, kinds: Tensor | None = None) -> Tensor:
+        batch, length = ids.shape
+        cache: Any = Whole(self.body.config, batch, length, mask, self.causal)
+        return self.body.norm(self.body(ids.flatten(), cache)).unflatten(0, (batch, length))
+
+
 @dataclass(frozen=True)
 class Backbone:
     """What a directory holds. make: its module, of a graph. state: the module's tensors. rest: all
@@ -130,9 +147,15 @@ def backbone_of(directory: Path) -> Backbone:
         t5 = architecture_of(found) in T5_FILES
         return t5_backbone(found) if t5 else gguf_backbone(found)
     given = Fields.load(directory / "config.json")
-    kind = given.text("model_type", among=(*KINDS, *ROTARY))
+    decoder = given.values.get("model_type") in FAMILIES
+    kind = given.text("model_type", among=FAMILIES if decoder else (*KINDS, *ROTARY))
+    if decoder and not exists(directory / "modules.json"):
+        raise WeightsError(f"{directory}: a language model ({kind}) without a modules.json, which "
+                           "says how vectors are made of its tokens")  # fmt: skip
     file = Safetensors(directory)
     tensors = {name: file[name] for name in file}
+    if decoder:
+        return _words(directory, given, tensors)
     if kind in KINDS:
         return _bert(directory, kind, given, tensors)
     config, kinds, last = ROTARY[kind](given)
@@ -166,6 +189,31 @@ def _bert(directory: Path, kind: str, given: Fields, tensors: State) -> Backbone
     return Backbone(
         kind, config.hidden_size, config.vocab_size, config.max_position_embeddings - config.first,
         config.type_vocab_size, lambda graph: Bert(graph, config), state, rest, given,
+    )  # fmt: skip
+
+
+def _words(directory: Path, given: Fields, tensors: State) -> Backbone:
+    """A language model as sentence-transformers keeps one."""
+    both = given.flag("use_bidirectional_attention") or not given.flag("is_causal", True)
+    own = {n: v for n, v in given.values.items() if n != "use_bidirectional_attention"}
+    values = Fields(own, given.where)
+    config = (family := family_of(values)).config(values)
+    unlike = (config.carries, config.latent, config.side, config.streams > 1, config.sinks,
+              config.sources, config.chunked, config.attention_cap)  # fmt: skip
+    if any(unlike):
+        raise Unsupported(f"{directory}: vectors of texts of {family.name!r}, whose layers are not "
+                          "attention over one sequence alone")  # fmt: skip
+    if both:
+        config = replace(config, windows=tuple(w and w // 2 for w in config.windows))
+    named = {name if name.startswith(("model.", "lm_head.")) else f"model.{name}": value
+             for name, value in tensors.items()}  # fmt: skip
+    state = {f"body.{name.removeprefix('model.')}": value
+             for name, value in family.adapt(named, config).items()
+             if name.startswith("model.")}  # fmt: skip
+    _check_layers(directory, config.layers, state, r"body\.layers\.(\d+)\.")
+    return Backbone(
+        family.name, config.width, config.vocabulary, config.context, 0,
+        lambda graph: WordEncoder(graph, config, not both), state, {}, given,
     )  # fmt: skip
 
 

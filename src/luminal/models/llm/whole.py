@@ -16,15 +16,16 @@ from .config import DecoderConfig
 
 class Whole:
     """Stands where a decoder has its cache: places of `batch` sequences side by side, `length`
-    of each, that see all places of their own sequence.
+    of each, that see all places of their own sequence; causal: none that comes later.
 
     seen: (batch, length) bool, the places that are no padding.
     """
 
     def __init__(
-        self, config: DecoderConfig, batch: Size, length: Size, seen: Tensor | None = None
-    ) -> None:
-        self.config, self.batch, self.length = config, batch, length
+        self, config: DecoderConfig, batch: Size, length: Size, seen: Tensor | None = None,
+        causal: bool = False,
+    ) -> None:  # fmt: skip
+        self.config, self.batch, self.length, self.causal = config, batch, length, causal
         self.seen = None if seen is None else seen.unsqueeze(1).unsqueeze(1)
         self.states: list[Tensor] = []
 
@@ -46,9 +47,10 @@ class Whole:
         return found.transpose(0, 1).flatten(1, 2)
 
     def _mask(self, layer: int, x: Tensor) -> Tensor | None:
-        """What a place sees: with a window, those at most as far away, before it and after."""
+        """What a place sees: with a window, those at most as far away, before it and after, or as
+        many as a decoder's."""
         window, steepest = self.config.windows[layer], self.config.alibi
-        if window is None and steepest is None:
+        if window is None and steepest is None and not self.causal:
             return self.seen
         shape = (1, 1, self.length, self.length)
         ahead = x.graph.iota(shape, Index.of("i3") - Index.of("i2"))
@@ -56,8 +58,9 @@ class Whole:
             steep = x.graph.constant(slopes(self.config.heads, steepest).reshape(1, -1, 1, 1))
             bias = steep * -ops.abs(ahead.cast("f32"))
             return bias if self.seen is None else ops.where(self.seen, bias, float("-inf"))
-        assert window is not None
-        near = (ahead <= window) & (ahead >= -window)
+        near = ahead < 1 if self.causal else ahead <= (window or 0)
+        if window is not None:
+            near &= ahead > -window if self.causal else ahead >= -window
         return near if self.seen is None else near & self.seen
 
 
