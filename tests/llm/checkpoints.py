@@ -133,6 +133,9 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         "q_lora_rank": 32, "rope_parameters": YARN | {"mscale": 1.0, "mscale_all_dim": 0.7},
     }),
     "glm4-moe": ("Glm4MoeConfig", ROUTED | {"use_qk_norm": True, "head_dim": 16}),
+    "glm4-moe-lite": ("Glm4MoeLiteConfig", MLA | {
+        "q_lora_rank": 32, "mlp_layer_types": ["sparse", "dense"],
+    }),
     "bitnet": ("BitNetConfig", {}),
     "starcoder2": ("Starcoder2Config", {"sliding_window": 9}),
     "mamba": ("MambaConfig", {"state_size": 8}),

@@ -1,5 +1,6 @@
 """DeepSeek V2, V3 and R1 (Kimi K2 has their shape): latent attention; mixtures of many experts in
-groups, with some that all tokens go through. GLM 4.5 has these mixtures, and attention of its own.
+groups, with some that all tokens go through. GLM 4.5 has these mixtures, and attention of its own;
+GLM 4.7 Flash has both.
 """
 
 from __future__ import annotations
@@ -95,6 +96,16 @@ def _glm4_moe(values: Fields) -> DecoderConfig:
     )  # fmt: skip
 
 
+def _glm4_lite(values: Fields) -> DecoderConfig:
+    """Layers are named one by one, or all but the first are mixtures."""
+    config = _v3(defaults(values, first_k_dense_replace=1, n_shared_experts=1))
+    if config.experts is None or not values.has("mlp_layer_types"):
+        return config
+    kinds = values.texts("mlp_layer_types", config.layers)
+    mixed = frozenset(n for n, kind in enumerate(kinds) if kind == "sparse")
+    return replace(config, experts=replace(config.experts, layers=mixed))
+
+
 def _adapt(state: State, config: DecoderConfig) -> State:
     found: State = {}
     first_too_many = [f"model.layers.{n}." for n in range(config.layers, config.layers + 4)]
@@ -127,3 +138,4 @@ DEEPSEEK_V2 = Family("deepseek_v2", _v2, _adapt)
 DEEPSEEK_V3 = Family("deepseek_v3", _v3, _adapt)
 KIMI_K2 = Family("kimi_k2", _v3, _adapt)
 GLM4_MOE = Family("glm4_moe", _glm4_moe, _adapt)
+GLM4_MOE_LITE = Family("glm4_moe_lite", _glm4_lite, _adapt)
