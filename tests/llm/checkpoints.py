@@ -183,6 +183,11 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         "global_head_dim": 32, "head_dim": 16, "attention_k_eq_v": True,
         "num_global_key_value_heads": 1, "hidden_size_per_layer_input": 0,
     }),
+    "gemma4-moe": ("Gemma4TextConfig", SIDE | {
+        "global_head_dim": 32, "head_dim": 16, "hidden_size_per_layer_input": 0,
+        "enable_moe_block": True, "num_experts": 6, "top_k_experts": 2,
+        "moe_intermediate_size": 48,
+    }),
     "rwkv6": ("Rwkv6", {}),
     "rwkv7": ("Rwkv7", {}),
     "qwen3.5": ("Qwen3_5TextConfig", DELTA | {"linear_num_key_heads": 4}),

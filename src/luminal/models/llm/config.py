@@ -52,7 +52,8 @@ class Experts:
     what goes into experts, not what comes out. correction: a number for each expert is added where
     they are chosen, but not in their weights. groups: of experts, of which the `kept` groups with
     the largest sum of their `best` scores may be chosen from. factor: of all weights in the end.
-    gated: as of the config; experts without gates have no biases here."""
+    gated: as of the config; experts without gates have no biases here. beside: a layer has a plain
+    feed-forward part too (`MixtureBeside`)."""
 
     count: int
     chosen: int
@@ -72,6 +73,7 @@ class Experts:
     gated: bool = True
     scale_inputs: bool = False
     factor: float = 1.0
+    beside: bool = False
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from ...nn.activation import activation_of
 from .attention import attention
 from .cache import Cache
 from .config import BLOCKS, DecoderConfig
-from .experts import MixtureOfExperts
+from .experts import MixtureBeside, MixtureOfExperts
 from .latent import LatentAttention
 from .norms import norm, through
 from .projection import Projection, projection
@@ -87,7 +87,12 @@ class Layer(nn.Module):
             )  # fmt: skip
         inside = storage.below("mlp")
         self.mlp: nn.Module | None = None
-        if config.has_experts(layer):
+        self.mixture: nn.Module | None = None
+        beside = config.experts is not None and config.experts.beside
+        if beside and config.has_experts(layer):
+            below, activation = storage.below("mixture"), activation_of(config.activation)
+            self.mixture = MixtureBeside(graph, config, activation, below)
+        if config.has_experts(layer) and not beside:
             self.mlp = MixtureOfExperts(graph, config, activation_of(config.activation), inside)
             self._add_shared(graph, config, inside)
         elif config.hidden:
@@ -162,6 +167,7 @@ class Layer(nn.Module):
         elif self.post_attention_layernorm is not None:
             normed = before
         widened = self.mlp(through(self.post_attention_layernorm, normed))
+        widened = widened if self.mixture is None else self.mixture(normed, widened)
         return self._added(x, through(self.mlp_output_norm, widened))
 
     def _added(self, x: Tensor, more: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ... import nn, ops
 from ...graph import Graph, Tensor
 from .config import DecoderConfig
+from .norms import norm, plain_norm
 from .projection import Projection, projection
 from .storage import Storage
 
@@ -34,6 +35,7 @@ class MixtureOfExperts(nn.Module):
         self.correction: Tensor | None = None
         if self.experts.correction:
             self.correction = nn.init.filled(graph, (count,), 0)
+        self.factors = nn.init.filled(graph, (count,), 1) if self.experts.beside else None
         stack = (count,)
         self.gate_proj: Projection | None = None
         if self.experts.gated:
@@ -46,9 +48,9 @@ class MixtureOfExperts(nn.Module):
                 nn.init.filled(graph, (count, size), 0) for size in (hidden, hidden, width)
             )
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x: (tokens, width)."""
-        weights, chosen = self._route(x)  # (tokens, chosen)
+    def forward(self, x: Tensor, seen: Tensor | None = None) -> Tensor:
+        """x: (tokens, width). seen: what experts are chosen by, if not that."""
+        weights, chosen = self._route(x if seen is None else seen)  # (tokens, chosen)
         if self.experts.scale_inputs:
             each = x.unsqueeze(1) * weights.unsqueeze(-1)
             return self._shared(x, nn.mixture(self._expert, each, chosen, None, self.experts.count))
@@ -80,6 +82,8 @@ class MixtureOfExperts(nn.Module):
             weights = ops.gather(shares, -1, chosen)
         if experts.normalise:
             weights = weights / weights.sum(-1, keepdim=True)
+        if self.factors is not None:
+            weights = weights * ops.embedding(chosen, self.factors)
         return (weights if experts.factor == 1.0 else weights * experts.factor), chosen
 
     def _allowed(self, choice: Tensor) -> Tensor:
@@ -107,3 +111,23 @@ class MixtureOfExperts(nn.Module):
         picked = matrices.rows(chosen)  # (groups, rows or 1, out, in)
         out = (picked * x.unsqueeze(-2)).sum(-1)  # (groups, rows, out)
         return out if bias is None else out + ops.embedding(chosen, bias)
+
+
+class MixtureBeside(nn.Module):
+    """Experts beside a plain feed-forward part, each with norms of its own (Gemma 4): they take
+    what that takes before its norm, and so does their router, scaled."""
+
+    def __init__(
+        self, graph: Graph, config: DecoderConfig, activation: Callable[[Tensor], Tensor],
+        storage: Storage,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.eps, width = config.eps, config.width
+        self.experts = MixtureOfExperts(graph, config, activation, storage.below("experts"))
+        self.scale = nn.init.filled(graph, (width,), 1)
+        self.before, self.after, self.plain = (norm(graph, config, width) for _ in range(3))
+
+    def forward(self, x: Tensor, plain: Tensor) -> Tensor:
+        """x: (tokens, width); plain: what the other part makes of it."""
+        seen = plain_norm(x, self.eps) * self.scale * int(x.shape[-1]) ** -0.5
+        return self.plain(plain) + self.after(self.experts(self.before(x), seen))

@@ -152,8 +152,10 @@ class DecoderProgram:
         return int(total) + state_bytes(config)
 
     def _stacked(self, name: str) -> bool:
-        """model.layers.N.mlp.*_proj.* of a layer of experts: of all of them."""
-        own = ".mlp." in name and "_proj." in name
+        """A matrix of a layer's experts: of all of them."""
+        experts = self.config.experts
+        part = ".mixture." if experts is not None and experts.beside else ".mlp."
+        own = part in name and "_proj." in name
         return own and self.config.has_experts(int(name.split(".")[2]))
 
     @property

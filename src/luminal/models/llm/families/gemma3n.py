@@ -9,11 +9,19 @@ from statistics import NormalDist
 
 from ....errors import Unsupported
 from ....weights.fields import Fields
-from ..config import DecoderConfig, Rope, Side, layer_windows, rope
-from .family import Family, State, defaults, renamed
+from ..config import DecoderConfig, Experts, Rope, Side, layer_windows, rope
+from .family import Family, State, defaults, renamed, substituted
 from .gemma import SANDWICH, shared
 
 SIDES = ("embed_tokens_per_layer.", "per_layer_model_projection.", "per_layer_projection_norm.")
+MIXTURE = (  # what experts beside the feed-forward part have
+    (r"\.router\.proj\.", ".mixture.experts.gate."), (r"\.router\.scale$", ".mixture.scale"),
+    (r"\.router\.per_expert_scale$", ".mixture.experts.factors"),
+    (r"(?<!mixture)\.experts\.", ".mixture.experts."),
+    (r"\.post_feedforward_layernorm_1\.", ".mixture.plain."),
+    (r"\.post_feedforward_layernorm_2\.", ".mixture.after."),
+    (r"\.pre_feedforward_layernorm_2\.", ".mixture.before."),
+)  # fmt: skip
 STREAMS = ("altup_projections.", "altup_unembed_projections.")
 
 
@@ -80,14 +88,12 @@ def _ropes(values: Fields) -> dict[str, Rope]:
 
 def _gemma4(values: Fields) -> DecoderConfig:
     """Layers without a window have wider heads, fewer of whose numbers turn."""
-    if values.flag("enable_moe_block"):
-        raise Unsupported(f"{values.where}: Gemma 4 with experts")
     layers, hidden = values.count("num_hidden_layers"), values.count("intermediate_size")
     values = _with_global(values)
     wide = values.count("global_head_dim", 512)
     found = _common(
         values, 6, side=_side(values), hidden=hidden, ropes=_ropes4(values, wide),
-        layer_scale=True,
+        layer_scale=True, experts=_experts(values) if values.flag("enable_moe_block") else None,
     )
     narrow = (found.kv_heads, found.head_dim)
     same = values.flag("attention_k_eq_v")
@@ -98,6 +104,14 @@ def _gemma4(values: Fields) -> DecoderConfig:
         found, shapes=tuple((heads, wide) if n in whole else narrow for n in range(layers)),
         keys_as_values=whole if same else frozenset(),
         hiddens=tuple(hidden * (1 + (double and found.source(n) != n)) for n in range(layers)),
+    )  # fmt: skip
+
+
+def _experts(values: Fields) -> Experts:
+    """Beside the feed-forward part of every layer."""
+    return Experts(
+        count=values.count("num_experts"), chosen=values.count("top_k_experts"),
+        hidden=values.count("moe_intermediate_size"), beside=True,
     )  # fmt: skip
 
 
@@ -123,6 +137,8 @@ def _ropes4(values: Fields, wide: int) -> dict[str, Rope]:
 
 def _adapt(state: State, config: DecoderConfig) -> State:
     found: State = {}
+    if config.experts is not None:
+        state = _adapt_experts(substituted(state, MIXTURE), config.experts.hidden)
     lost = [f"model.layers.{n}.self_attn.{part}"
             for n in range(config.layers) if config.source(n) != n
             for part in ("k_proj.", "v_proj.", "k_norm.", "v_norm.")]  # fmt: skip
@@ -136,6 +152,19 @@ def _adapt(state: State, config: DecoderConfig) -> State:
         if not name.startswith(("model.vision", "model.audio", "model.embed_vision",
                                 "model.embed_audio")):  # fmt: skip
             found[name] = value
+    return found
+
+
+def _adapt_experts(state: State, hidden: int) -> State:
+    """gate_up_proj (experts, 2 hidden, width) --> gate_proj and up_proj"""
+    found: State = {}
+    for name, value in state.items():
+        at, _, part = name.partition(".experts.")
+        if part == "gate_up_proj":
+            found[f"{at}.experts.gate_proj.weight"] = value[:, :hidden]
+            found[f"{at}.experts.up_proj.weight"] = value[:, hidden:]
+        else:
+            found[f"{name}.weight" if part == "down_proj" else name] = value
     return found
 
 
