@@ -28,7 +28,7 @@ SIZES = {
     "medium": (24, 24, 16, 80), "large": (32, 32, 20, 80), "large-v3": (32, 32, 20, 128),
     "turbo": (32, 4, 20, 128),
 }  # fmt: skip
-TABLED = ("base", "small", "tiny", "turbo")  # in docs/models.md
+TABLED = ("base", "large", "large-v3", "medium", "small", "tiny", "turbo")  # in docs/models.md
 
 
 def tokenizer(directory: Path) -> Tokenizer:
