@@ -115,6 +115,9 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "glm4": ("Glm4Config", {"head_dim": 16}),
     "cohere": ("CohereConfig", {}),
     "cohere2": ("Cohere2Config", {"sliding_window": 9, "layer_types": LAYERS}),
+    "cohere-plus": ("CohereConfig", {"use_qk_norm": True}),
+    "phi-normed": ("PhiConfig", {"qk_layernorm": True}),
+    "stablelm-normed": ("StableLmConfig", {"qk_layernorm": True, "num_key_value_heads": 2}),
     "falcon": ("FalconConfig", {"ffn_hidden_size": 96}),
     "falcon-new": ("FalconConfig", {
         "new_decoder_architecture": True, "num_kv_heads": 2, "ffn_hidden_size": 96,
@@ -199,7 +202,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 # their parts are those of others: tests look at their tensors, scripts/language_models.py runs them
 ALIKE = {
     "mistral-small3", "falcon-mamba", "mamba", "mamba2", "ministral3", "granite4-dense", "bamba",
-    "lfm2-moe", "qwen3.5", "qwen3.5-moe", "gemma4", "gemma4-wide",
+    "lfm2-moe", "qwen3.5", "qwen3.5-moe", "gemma4", "gemma4-wide", "phi-normed",
+    "glm4-moe-lite", "cohere-plus",
 }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from ... import nn
 from ...graph import Graph, Tensor
 from .config import DecoderConfig
-from .norms import norm, plain_norm
+from .norms import HeadNorms, norm, plain_norm
 from .projection import projections
 from .rotary import Rotary
 from .storage import Storage
@@ -26,9 +26,10 @@ def attention(
         graph, config.width, config.heads, kv_heads=kv_heads, head_dim=size,
         bias=config.attention_bias, out_bias=config.output_bias,
         names=("q_proj", keys, values, "o_proj"), linear=projections(storage),
-        norm=(lambda graph, width: norm(graph, config, width))
-        if config.qk_norm in ("whole", "head") else None,
-        whole_norm=config.qk_norm == "whole", gate=config.attention_gate, sinks=config.sinks,
+        norm=None if config.qk_norm in (None, "turned")
+        else lambda graph, width: _norm(graph, config, width),
+        whole_norm=config.qk_norm in ("whole", "heads"),
+        gate=config.attention_gate, sinks=config.sinks,
         rotary=Normed(rotary, config.eps) if rotary and config.qk_norm == "turned" else rotary,
         layer=layer,
     )  # fmt: skip
@@ -38,6 +39,13 @@ def attention(
     if config.sub_norms:
         made.attn_sub_norm = norm(graph, config, config.heads * size)
     return made
+
+
+def _norm(graph: Graph, config: DecoderConfig, width: int) -> nn.Module:
+    """Of queries or keys."""
+    if config.qk_norm == "heads":
+        return HeadNorms(graph, width, config.head_dim, config.eps)
+    return norm(graph, config, width)
 
 
 class Normed:

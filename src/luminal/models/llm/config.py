@@ -159,7 +159,8 @@ class DecoderConfig:
     of numbers that are carried up the layers; each layer computes the first (AltUp).
     block: where a layer has norms: see `BLOCKS`. attention_gate: queries come with numbers whose
     sigmoid each head's output is multiplied by. qk_norm: of queries and keys, "head" by head,
-    "whole", before they are divided into heads, or "turned", without weights, at their positions.
+    "heads", with weights for each, "whole", before they are divided into heads, or "turned",
+    without weights, at their positions.
     """
 
     family: str

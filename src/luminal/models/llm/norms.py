@@ -36,3 +36,18 @@ def plain_norm(x: Tensor, eps: float) -> Tensor:
 def through(norm: nn.Module | None, x: Tensor) -> Tensor:
     """x, normed where there is a norm."""
     return x if norm is None else norm(x)
+
+
+class HeadNorms(nn.Module):
+    """Layer norms of heads side by side, each with weights of its own (heads, head_dim)."""
+
+    def __init__(self, graph: Graph, width: int, head_dim: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.init.filled(graph, (width // head_dim, head_dim), 1)
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (..., heads * head_dim)."""
+        heads = x.unflatten(-1, self.weight.shape)
+        normed = ops.layer_norm(heads, heads.shape[-1:], None, None, self.eps)
+        return (normed * self.weight).flatten(-2, -1)

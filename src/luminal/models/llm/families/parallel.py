@@ -7,11 +7,15 @@ from typing import Any
 
 from ....errors import Unsupported
 from ....weights.fields import Fields
+from ....weights.packed import stacked
 from ..config import DecoderConfig, common, layer_windows
 from .family import Family, State, defaults, interleaved, renamed, split_groups
 
 DENSE = {"dense": "o_proj", "dense_h_to_4h": "up_proj", "dense_4h_to_h": "down_proj"}
-PHI_PARTS = {"dense": "o_proj", "fc1": "up_proj", "fc2": "down_proj", "final_layernorm": "norm"}
+QK_PARTS = {"q_layernorm": "q_norm", "k_layernorm": "k_norm"}
+PHI_PARTS = QK_PARTS | {
+    "dense": "o_proj", "fc1": "up_proj", "fc2": "down_proj", "final_layernorm": "norm",
+}  # fmt: skip
 NEOX_PARTS = DENSE | {
     "gpt_neox": "model", "embed_in": "embed_tokens", "embed_out": "lm_head",
     "final_layer_norm": "norm", "attention": "self_attn",
@@ -36,16 +40,16 @@ def _refuse(values: Fields, *flags: str) -> None:
 
 def _phi(values: Fields) -> DecoderConfig:
     values = defaults(values, partial_rotary_factor=0.5, hidden_act="gelu_new")
-    _refuse(values, "qk_layernorm")
     biases = dict.fromkeys(("attention_bias", "output_bias", "mlp_bias", "head_bias"), True)
-    return _layer_norms(values, block="parallel", gated=False, **biases)
+    normed = "head" if values.flag("qk_layernorm") else None
+    return _layer_norms(values, block="parallel", gated=False, qk_norm=normed, **biases)
 
 
 def _cohere(values: Fields, **more: Any) -> DecoderConfig:
-    _refuse(values, "use_qk_norm")
     return _layer_norms(
         values,
         norm="scale",
+        qk_norm="heads" if values.flag("use_qk_norm") else None,
         block="parallel",
         ropes=interleaved(values),
         logit_scale=values.number("logit_scale", 0.0625),
@@ -63,9 +67,9 @@ def _cohere2(values: Fields) -> DecoderConfig:
 
 def _stablelm(values: Fields) -> DecoderConfig:
     values = defaults(values, partial_rotary_factor=0.25)
-    _refuse(values, "qk_layernorm")
     return _layer_norms(
         values,
+        qk_norm="heads" if values.flag("qk_layernorm") else None,
         attention_bias=values.flag("use_qkv_bias"),
         output_bias=False,
         block="parallel" if values.flag("use_parallel_residual") else "input",
@@ -127,6 +131,19 @@ def _adapt_phi(state: State, config: DecoderConfig) -> State:
     return renamed(state, PHI_PARTS)
 
 
+def _adapt_stablelm(state: State, config: DecoderConfig) -> State:
+    """Norms of single heads, stacked."""
+    state = renamed(state, QK_PARTS)
+    for layer in range(config.layers if config.qk_norm else 0):
+        for part, count in (("q_norm", config.heads), ("k_norm", config.kv_heads)):
+            at = f"model.layers.{layer}.self_attn.{part}"
+            found = [state.pop(f"{at}.norms.{n}.weight", None) for n in range(count)]
+            pieces = [piece for piece in found if piece is not None]
+            if len(pieces) == count:
+                state[f"{at}.weight"] = stacked(pieces)
+    return state
+
+
 def _adapt_starcoder2(state: State, config: DecoderConfig) -> State:
     return renamed(state, {"c_fc": "up_proj", "c_proj": "down_proj"})
 
@@ -150,7 +167,7 @@ def _grouped(state: State, config: DecoderConfig, gone: tuple[str, ...] = ("-",)
 PHI = Family("phi", _phi, _adapt_phi)
 COHERE = Family("cohere", _cohere)
 COHERE2 = Family("cohere2", _cohere2)
-STABLELM = Family("stablelm", _stablelm)
+STABLELM = Family("stablelm", _stablelm, _adapt_stablelm)
 STARCODER2 = Family("starcoder2", _starcoder2, _adapt_starcoder2)
 GPT_NEOX = Family("gpt_neox", _neox, _adapt_neox)
 FALCON = Family("falcon", _falcon, _adapt_falcon)
