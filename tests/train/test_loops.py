@@ -73,6 +73,26 @@ def test_a_scan_in_a_scan():
     compared(cx, (last + rows.sum(0)).sum(), [x, y], arrays, wanted)
 
 
+def test_a_scan_in_a_scan_twice():
+    """The steps of the outer loop sum up rows of an inner one: not once before them."""
+    cx = luminal.Graph()
+    x, w, h = cx.tensor((2, 3)), cx.tensor(()), cx.tensor(())
+
+    def outer(c, row):
+        return ops.scan(lambda d, v: (ops.sin(d * w) + v, None), c, row)[0], None
+
+    (first,) = backward(ops.scan(outer, h, x)[0], [w])
+    given = [torch.randn(2, 3), torch.randn(()), torch.randn(())]
+    xs, weight, state = (value.clone().requires_grad_() for value in given)
+    c = state
+    for row in xs:
+        for v in row:
+            c = torch.sin(c * weight) + v
+    (right,) = torch.autograd.grad(c, [weight], create_graph=True)
+    wanted = right, *torch.autograd.grad(right, [xs, weight, state])
+    compared(cx, first, [x, w, h], [value.numpy() for value in given], wanted)
+
+
 def test_products_in_a_scan_in_a_scan_that_read_both_states():
     cx = luminal.Graph()
     w, h = cx.tensor((3, 3)), cx.tensor((3,))

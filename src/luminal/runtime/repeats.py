@@ -34,7 +34,9 @@ def _alike(plan: Plan, place: int, number: int) -> bool:
     loop, touched = plan.loops[place], [plan.touched(call) for call in plan.calls]
     reads, writes = touched[number]
     others = set[int]().union(*(w for n, (_, w) in enumerate(touched) if n != number))
-    mine = set(loop.given).union(*(w for _, w in touched[loop.start : loop.stop]))
+    inside = (each.left for each in plan.loops[:place]
+              if loop.start <= each.start and each.stop <= loop.stop)  # fmt: skip
+    mine = set(loop.given).union(*(w for _, w in touched[loop.start : loop.stop]), *inside)
     around = {m for each in plan.loops for m in each.around}
     inner = any(each.start <= number < each.stop for each in plan.loops[:place])
     own = all(plan.memories[m].kind == "temporary" for m in writes)
