@@ -140,3 +140,24 @@ def test_losses_are_those_of_pytorch(name: str, one_thread: None) -> None:
             continue
         wanted = theirs.state_dict()[key]
         np.testing.assert_allclose(rt[tensor], wanted, rtol=5e-3, atol=5e-4, err_msg=key)
+
+
+def test_gradients_of_weights_used_again_and_again_are_sums_of_products():
+    """Not of a product of all three axes in memory."""
+    cx = Graph()
+    x, w = cx.tensor((40, 48)), cx.tensor((48, 48))
+    h = x
+    for _ in range(5):
+        h = ops.tanh(h @ w)
+    loss = (h * h).sum()
+    (gradient,) = train.backward(loss, [w])
+    gradient.output()
+    rt = cx.compile(cache=False, threads=1)
+    assert all(m.elements.evaluate({}) <= 48 * 48 for m in rt._report.plan.memories)
+    given = [torch.randn(40, 48), torch.randn(48, 48) * 0.1]
+    _, weight = leaves = [value.clone().requires_grad_() for value in given]
+    h = leaves[0]
+    for _ in range(5):
+        h = torch.tanh(h @ weight)
+    (right,) = torch.autograd.grad((h * h).sum(), [weight])
+    np.testing.assert_allclose(rt(*(v.numpy() for v in given)), right, rtol=2e-4, atol=1e-5)

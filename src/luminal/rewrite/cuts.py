@@ -244,13 +244,19 @@ def _widens(terms: Terms, t: int) -> bool:
 
 
 def _many_steps(facts: Facts, cuts: set[int]) -> set[int]:
-    """Elementwise values that are read elsewhere after others were, a few times over."""
+    """Elementwise values that are read elsewhere after others were, a few times over; none that
+    has more points than what it is made of."""
     terms = facts.terms
     steps: dict[int, int] = {}
+    widest: dict[int, float] = {}  # of what a value is made of
     found: set[int] = set()
     for t in facts.live:
         node = terms.nodes[t]
-        stored = node.op in FROM_MEMORY and is_elementwise(terms.nodes[node.children[0]])
+        passes = bool(node.children) and (is_elementwise(node) or node.op in MOVEMENT)
+        widest[t] = max(widest[c] for c in node.children) if passes else facts.points(t)
+        child = node.children[0] if node.op in FROM_MEMORY else t
+        stored = child != t and is_elementwise(terms.nodes[child])
+        stored = stored and facts.points(child) <= widest[child]
         if is_reduction(node) or node.op in ("scan", "scatter") or t in cuts:
             steps[t] = 0
             continue
