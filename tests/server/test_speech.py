@@ -13,6 +13,7 @@ import numpy as np
 import openai
 import pytest
 import soundfile
+from speech import test_others
 from speech.checkpoints import sound, whisper
 from speech.test_whisper import loaded
 
@@ -93,6 +94,23 @@ def test_what_cannot_be_heard_is_refused(
         answer = client.post("/v1/audio/transcriptions", data=given, files={"file": file})
     assert answer.status_code == (404 if "gpt" in message else 400)
     assert message in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(("kind", "fields", "message"), [
+    ("moonshine", {"prompt": "hi"}, "prompts"),
+    ("base", {"prompt": "hi"}, "prompts"),
+    ("moonshine", {"response_format": "verbose_json", "timestamp_granularities[]": "word"},
+     "times of words"),
+])  # fmt: skip
+def test_what_other_models_cannot_do_is_refused(
+    hears: Running, monkeypatch: pytest.MonkeyPatch, kind: str, fields: dict[str, str], message: str
+) -> None:
+    listener: Listener = hears.listener  # type: ignore[attr-defined]
+    monkeypatch.setattr(listener.model, "_model", test_others.hears(kind))
+    with hears.http() as client:
+        answer = client.post("/v1/audio/transcriptions", files={"file": wav()},
+                             data={"model": "whisper-1", **fields})  # fmt: skip
+    assert answer.status_code == 400 and message in answer.json()["error"]["message"]
 
 
 def test_bodies_that_are_no_forms_are_refused(

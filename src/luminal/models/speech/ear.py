@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...errors import InputError, Unsupported
+from ...errors import InputError
 from .audio import RATE, check_samples, read_audio
 from .transcript import Segment, Transcript, Word
 from .whisper import Options
@@ -105,8 +105,8 @@ class Ear(ABC):
         self, audio: Audio, options: Options | None = None,
         on_segment: Callable[[Segment], None] | None = None, **more: Any,
     ) -> Transcript:  # fmt: skip
-        """As `Whisper.transcribe`; a segment is a part of at most 30 s. Raises InputError, or
-        Unsupported for options of Whisper alone."""
+        """As `Whisper.transcribe`; a segment is a part of at most 30 s. Raises InputError, also for
+        options of Whisper alone."""
         options = replace(options or Options(), **more)
         self._check(options)
         samples = _samples(audio)
@@ -136,9 +136,9 @@ class Ear(ABC):
         if options.task != "transcribe":
             raise InputError(f"task {options.task!r}: this model only transcribes")
         if options.words and not self.timed:
-            raise Unsupported("times of words: this model does not tell them")
+            raise InputError("times of words: this model does not tell them")
         if options.beams != 1 or options.prompt:
-            raise Unsupported("beams and prompts: Whisper has them, this model does not")
+            raise InputError("beams and prompts: Whisper has them, this model does not")
 
 
 def _samples(audio: Audio) -> np.ndarray:
