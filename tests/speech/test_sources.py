@@ -95,6 +95,17 @@ def test_both_forms_of_a_checkpoint_hold_the_same(tmp_path: Path) -> None:
         np.testing.assert_allclose(found.state[name], value, atol=step, err_msg=name)
 
 
+def test_suppressed_tokens_beyond_the_vocabulary_are_ignored(tmp_path: Path) -> None:
+    """As config.json names them where no generation_config.json was written."""
+    shutil.copytree(whisper()[0], tmp_path, dirs_exist_ok=True)
+    (tmp_path / "generation_config.json").unlink()
+    config = json.loads((tmp_path / "config.json").read_text())
+    config |= {"suppress_tokens": [-1, 7, 50300], "begin_suppress_tokens": [220, 50257]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found = open_whisper(tmp_path).config
+    assert found.suppress == (7,) and found.suppress_first == (220,)
+
+
 @pytest.mark.parametrize("cut", [40, 3, 0])
 def test_a_truncated_file_is_refused(cut: int, tmp_path: Path) -> None:
     data = ctranslate2_file({"decoder/embeddings/weight": np.zeros((3, 4), np.float32)})

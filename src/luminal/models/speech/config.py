@@ -55,13 +55,15 @@ def whisper_config(values: Fields, generation: Fields) -> WhisperConfig:
     settings = generation if generation.has("suppress_tokens") else values
     return WhisperConfig(
         values.count("num_mel_bins", high=1024), stack("encoder", "max_source_positions"), decoder,
-        _pairs(generation, "alignment_heads", decoder), _tokens(settings, "suppress_tokens"),
-        _tokens(settings, "begin_suppress_tokens"),
+        _pairs(generation, "alignment_heads", decoder),
+        _tokens(settings, "suppress_tokens", decoder.vocabulary),
+        _tokens(settings, "begin_suppress_tokens", decoder.vocabulary),
     )  # fmt: skip
 
 
-def _tokens(values: Fields, name: str) -> tuple[int, ...]:
-    return tuple(int(n) for n in values.values.get(name) or () if n >= 0)
+def _tokens(values: Fields, name: str, vocabulary: int) -> tuple[int, ...]:
+    """Those that the vocabulary has: usual settings name tokens of the published models."""
+    return tuple(int(n) for n in values.values.get(name) or () if 0 <= n < vocabulary)
 
 
 def _pairs(values: Fields, name: str, decoder: DecoderConfig) -> tuple[tuple[int, int], ...]:
