@@ -10,8 +10,9 @@ from luminal.errors import InputError
 from luminal.models.speech import Whisper
 from luminal.models.speech.decoding import Decoding, Heard, log_softmax
 from luminal.models.speech.rules import Rules
-from luminal.models.speech.timing import Word, filtered, merged, path, shortened, split
+from luminal.models.speech.timing import Word, bounded, filtered, merged, path, shortened, split
 from luminal.models.speech.transcript import Segment, Transcript, clock
+from luminal.models.speech.windows import ahead
 
 from .checkpoints import LANGUAGES, sound, whisper
 from .test_whisper import loaded, mels
@@ -91,7 +92,22 @@ def test_long_recordings_are_heard_window_after_window() -> None:
     for each in found.segments:
         assert 0 <= each.start <= each.end <= 4.8
         assert "".join(word.text for word in each.words).strip() == each.text.strip()
+    for several in (found.segments, [word for each in found.segments for word in each.words]):
+        times = [time for each in several for time in (each.start, each.end)]
+        assert np.diff(times).min() > -1e-9  # sums of floats
     assert found == model.transcribe(samples, temperatures=(0.0,), words=True)
+
+
+def test_the_next_window_begins_where_the_last_word_ends() -> None:
+    """Unless the window ends in a single token of time. Without words, where its tokens say."""
+    zero, words = 100, (Word(" a", 10.0, 10.5, 1.0), Word(" b", 11.0, 12.34, 1.0))
+    said = [Segment(10.0, 11.9, " a b", words=words)]
+    pair, alone = (100, 1, 2, 195, 195), (100, 1, 2, 195)
+    assert ahead(pair, said, zero, 1000, 190) == ahead((100, 1, 2), said, zero, 1000, 190) == 234
+    assert ahead(alone, said, zero, 1000, 200) == 200
+    assert ahead(pair, [Segment(10.0, 11.9, " a b")], zero, 1000, 190) == 190
+    still = [Segment(10.0, 10.0, " a", words=(Word(" a", 10.0, 10.0, 1.0),))]
+    assert ahead(pair, still, zero, 1000, 190) == 190
 
 
 def test_what_a_model_does_not_know_is_refused() -> None:
@@ -143,6 +159,12 @@ def test_marks_join_words_and_pauses_are_no_words() -> None:
     assert found == [Word(" a.", 0.0, 0.5, 1.0), Word(" (b", 4.1, 4.6, 1.0)]
     late = shortened([Word(".", 0.0, 0.1, 1.0), Word(" b", 0.1, 5.0, 1.0)], 0.5)
     assert late[1].start == 4.0
+
+
+def test_silence_at_the_ends_makes_no_word_longer() -> None:
+    words = [Word(" a", 1.0, 1.6, 1.0), Word(" b", 1.6, 2.0, 1.0), Word(" c", 2.0, 2.6, 1.0)]
+    found = bounded(Segment(1.55, 2.05, " a b c"), words, 0.7)
+    assert found.words == tuple(words) and (found.start, found.end) == (1.55, 2.05)
 
 
 # ---- subtitles

@@ -187,18 +187,18 @@ def merged(words: Sequence[Word]) -> list[Word]:
 
 def bounded(segment: Segment, words: Sequence[Word], usual: float) -> Segment:
     """A segment with its words. Where its own times leave out much of the first or last word, they
-    are the truth: that is silence. Else the words' are."""
+    are the truth: that is silence. Else the words' are. No word becomes longer than it was."""
     if not words:
         return segment
     first, last = words[0], words[-1]
     start, end = segment.start, segment.end
     if start < first.end and start - MARGIN > first.start:
-        first = replace(first, start=max(0.0, min(first.end - usual, start)))
+        first = replace(first, start=max(first.start, min(first.end - usual, start)))
     else:
         start = first.start
     last = first if len(words) == 1 else last
     if end > last.start and end + MARGIN < last.end:
-        last = replace(last, end=max(last.start + usual, end))
+        last = replace(last, end=min(last.end, max(last.start + usual, end)))
     else:
         end = last.end
     inside = (first, *words[1:-1], last) if len(words) > 1 else (last,)

@@ -51,7 +51,7 @@ class Windows:
             if heard.no_speech > SILENT and heard.average < UNSURE:
                 seek += count
                 continue
-            found, ahead = self._cut(heard, temperature, seek, count)
+            found, told = self._cut(heard, temperature, seek, count)
             if self.options.words:
                 seconds, heard_frames = seek * HOP / RATE, -(-count // FRAMES)
                 found = timed(self.model, encoded, found, seconds, heard_frames, self.language,
@@ -60,7 +60,7 @@ class Windows:
             self._said += [token for each in found for token in each.tokens]
             if not self.options.condition or temperature > WARM:
                 self._fresh = len(self._said)
-            seek += ahead
+            seek += ahead(heard.tokens, found, self.rules.specials.time, seek, told)
 
     def _hear(self, encoded: Encoded) -> tuple[Heard, float]:
         """(what is said, the temperature): the first that neither repeats itself nor is unlikely;
@@ -85,7 +85,7 @@ class Windows:
         tokens, zero = heard.tokens, self.model.specials.time
         is_time = [token >= zero for token in tokens]
         pairs = [n for n in range(1, len(tokens)) if is_time[n - 1] and is_time[n]]
-        alone = is_time[-2:] == [False, True]
+        alone = ends_alone(tokens, zero)
         facts = Segment(
             0.0, 0.0, "", (), temperature, heard.average, self._compression(tokens),
             heard.no_speech, seek,
@@ -124,3 +124,20 @@ class Windows:
         """Bytes of the text for each that zlib makes of them: high for what repeats itself."""
         raw = self._text(tokens).encode()
         return len(raw) / len(zlib.compress(raw))
+
+
+def ends_alone(tokens: Sequence[int], zero: int) -> bool:
+    """With one token of time (`zero` is the first of these): all of the window was heard."""
+    return [token >= zero for token in tokens[-2:]] == [False, True]
+
+
+def ahead(
+    tokens: Sequence[int], segments: Sequence[Segment], zero: int, seek: int, told: int
+) -> int:
+    """Frames from a window, at `seek`, to the next one. told: by its tokens. Where words have times
+    it begins where the last one ends, so that no time goes back."""
+    words = [word for each in segments for word in each.words]
+    if not words or ends_alone(tokens, zero):
+        return told
+    heard = round(words[-1].end * RATE / HOP) - seek
+    return heard if heard > 0 else told
