@@ -22,7 +22,8 @@ def encoded(samples: np.ndarray, rate: int = 16000, form: str = "WAV") -> bytes:
     return file.getvalue()
 
 
-@pytest.mark.parametrize(("form", "error"), [("WAV", 1e-4), ("FLAC", 1e-4), ("MP3", 0.2)])
+@pytest.mark.parametrize(("form", "error"), [("WAV", 1e-4), ("FLAC", 1e-4), ("MP3", 0.2),
+                                             ("OGG", 0.2)])
 def test_files_are_read(form: str, error: float, tmp_path: Path) -> None:
     samples, file = sound(1.0), tmp_path / "sound"
     file.write_bytes(encoded(samples, form=form))
@@ -61,6 +62,8 @@ LONG = struct.pack("<I", 0xFFFFFFFF)
     (encoded(sound(1.0), form="MP3")[:2000], "truncated"),
     (encoded(sound(1.0), form="AIFF")[:9000], "truncated"),
     (encoded(sound(1.0), form="AU")[:9000], "truncated"),
+    (encoded(sound(1.0), form="OGG")[:-1], "truncated"),
+    (encoded(sound(9.0), form="OGG")[:-1].rpartition(b"OggS")[0], "truncated"),
     (encoded(np.zeros(0, np.float32)), "0 seconds"),
 ])  # fmt: skip
 def test_what_is_no_whole_sound_is_refused(data: bytes, message: str) -> None:
@@ -81,6 +84,11 @@ def test_a_stream_of_unknown_length_is_read() -> None:
     """Who writes to a pipe does not know the length when it writes the header."""
     place = WAV.index(b"data") + 4
     assert len(read_audio(WAV[:place] + LONG + WAV[place + 4 :])) == 8000
+
+
+def test_what_lies_behind_the_last_page_of_ogg_is_no_matter() -> None:
+    data = encoded(sound(1.0), form="OGG")
+    assert len(read_audio(data + b"Og")) == len(read_audio(data)) == 16000
 
 
 def test_samples_that_are_no_sound_are_refused(

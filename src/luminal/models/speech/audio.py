@@ -15,6 +15,7 @@ RATE = 16000  # samples in a second, for which all models here are made
 MOST_SECONDS = 4 * 3600
 BLOCK = 1 << 20  # frames read at once
 UNKNOWN_SIZES = (0, 0x7FFFFFFF, 0xFFFFFFFF)  # what a writer that cannot seek leaves in a header
+OGG_PAGE, OGG_HEAD, OGG_LAST = b"OggS", 27, 4  # first bytes; bytes to the sizes; flag of the last
 DATA_CHUNK = re.compile(  # as libsndfile tells of WAV, AIFF and AU files
     r"^ *(?:data|SSND|Data Size) *: (\d+) \(should be (\d+)\)$", re.MULTILINE
 )
@@ -33,6 +34,9 @@ def read_audio(
     try:
         with package.SoundFile(io.BytesIO(source) if isinstance(source, bytes) else source) as file:
             given = int(file.samplerate)
+            if file.format == "OGG":
+                whole = source if isinstance(source, bytes) else Path(source).read_bytes()
+                _check_ogg(whole, where)
             samples = _read(file, where, most)
     except package.LibsndfileError as error:
         told = error.error_string.strip().rstrip(".")
@@ -79,6 +83,20 @@ def _read(file: Any, where: str, seconds: float) -> np.ndarray:
     if count < file.frames < most:
         raise InputError(f"{where}: truncated: {count} frames of sound, not {file.frames}")
     return np.concatenate(parts) if parts else np.zeros(0, np.float32)
+
+
+def _check_ogg(data: bytes, where: str) -> None:
+    """libsndfile takes the end of a file for the end of its sound. Raises InputError where the last
+    page (RFC 3533, section 6) is not whole, or does not end its stream."""
+    place, ends = 0, False
+    while (place := data.find(OGG_PAGE, place)) >= 0:
+        head = data[place : place + OGG_HEAD]
+        count = head[-1] if len(head) == OGG_HEAD else 0
+        sizes = data[place + OGG_HEAD : place + OGG_HEAD + count]
+        place += OGG_HEAD + count + sum(sizes)
+        ends = len(head) == OGG_HEAD and place <= len(data) and bool(head[5] & OGG_LAST)
+    if not ends:
+        raise InputError(f"{where}: truncated: its last page of Ogg is not the end of a stream")
 
 
 def _soundfile() -> Any:
