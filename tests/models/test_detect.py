@@ -3,6 +3,7 @@
 import io
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from click.testing import CliRunner
@@ -100,6 +101,105 @@ def test_the_others_against_ultralytics(kind):
     np.testing.assert_allclose(program[output], wanted, rtol=1e-3, atol=1e-3)
 
 
+def test_keypoints_without_how_sure_they_are(net):
+    """Each is twice what the head says, from the corner of its cell; two numbers a point."""
+    _, state = net
+    told, state = np.arange(8, dtype=np.float32) / 4 - 1, dict(state)
+    for n in range(3):
+        channels = state[f"model.22.cv2.{n}.0.conv.weight"].shape[1]
+        state[f"model.22.cv4.{n}.0.conv.weight"] = np.ones((8, channels, 3, 3), np.float32)
+        state[f"model.22.cv4.{n}.1.conv.weight"] = np.ones((8, 8, 3, 3), np.float32)
+        state[f"model.22.cv4.{n}.2.weight"] = np.zeros((8, 8, 1, 1), np.float32)
+        state[f"model.22.cv4.{n}.2.bias"] = told
+    detector = Detector(state, SIZE, device="reference")
+    assert detector.task == "pose"
+    found = detector(Image.new("RGB", (SIZE, SIZE)), 0.0)
+    assert found
+    for one in found:
+        assert one.points.shape == (4, 3) and (one.points[:, 2] == 1).all()
+    cells = [(x * stride, y * stride, stride) for stride in (8, 16, 32)
+             for y in range(SIZE // stride) for x in range(SIZE // stride)]  # fmt: skip
+    wanted = [np.clip(np.array(cell[:2]) + 2 * told.reshape(4, 2) * cell[2], 0, SIZE).tolist()
+              for cell in cells]  # fmt: skip
+    assert all(one.points[:, :2].tolist() in wanted for one in found)
+    with pytest.raises(Unsupported, match="7 numbers beside each box"):
+        Yolo(state | {"model.22.cv4.0.2.weight": np.zeros((7, 8, 1, 1), np.float32)})
+
+
+def exported(shape, outputs, **told):
+    """An ONNX model that sees images of a shape and always finds the same, (1, ...) each."""
+    helper = onnx.helper
+    nodes = [helper.make_node("ReduceMax", ["images"], ["max"], keepdims=0),
+             helper.make_node("Sub", ["max", "max"], ["zero"])]  # fmt: skip
+    given, results = [], []
+    for n, rows in enumerate(outputs):
+        rows = np.repeat(np.asarray(rows, np.float32), shape[0], 0)
+        given.append(onnx.numpy_helper.from_array(rows, f"rows{n}"))
+        nodes.append(helper.make_node("Add", [f"rows{n}", "zero"], [f"output{n}"]))
+        results.append(helper.make_tensor_value_info(f"output{n}", 1, rows.shape))
+    image = helper.make_tensor_value_info("images", 1, shape)
+    graph = helper.make_graph(nodes, "net", [image], results, given)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    helper.set_model_props(model, {name: str(value) for name, value in told.items()})
+    return luminal.onnx.load(model)
+
+
+NAMED = {0: "cat", 1: "dog"}
+
+
+def found_rows(*columns):
+    """(1, 4 + ..., cells) of a YOLO v8: one cell each, and empty ones."""
+    rows = np.zeros((1, len(columns[0]), 21), np.float32)
+    rows[0, :, : len(columns)] = np.transpose(columns)
+    return rows
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_an_export_of_its_own_sides_and_batch(batch):
+    """A picture of 640 x 256 lies in 320 x 256 at half of its size, 64 rows from above."""
+    rows = found_rows((160, 128, 320, 128, 0.2, 0.9), (40, 84, 20, 20, 0.8, 0.1))
+    model = exported((batch, 3, 256, 320), [rows], names=NAMED, imgsz=[256, 320])
+    detector = Detector(model, device="reference")
+    found = detector(Image.new("RGB", (640, 256)))
+    assert [(one.name, one.box) for one in found] == [
+        ("dog", (0, 0, 640, 256)), ("cat", (60, 20, 100, 60))]  # fmt: skip
+    with pytest.raises(InputError, match="sees 256 x 320 pixels, not 320"):
+        Detector(model, 320, device="reference")
+    free = exported((batch, 3, "height", "width"), [rows], names=NAMED, imgsz=[256, 320])
+    assert Detector(free, 64, device="reference").sides == (64, 64)
+    assert Detector(free, device="reference").sides == (256, 320)
+
+
+def test_an_export_for_poses_tells_the_numbers_of_a_point():
+    rows = found_rows((32, 32, 64, 64, 0.9, *range(12)))
+    for shape, count in (([4, 3], 4), ([6, 2], 6)):
+        model = exported((1, 3, 64, 64), [rows], names={0: "cat"}, task="pose", kpt_shape=shape)
+        (one,) = Detector(model, device="reference")(Image.new("RGB", (64, 64)))
+        assert one.points[1, :2].tolist() == ([3, 4] if count == 4 else [2, 3])
+        assert len(one.points) == count and (count == 4 or (one.points[:, 2] == 1).all())
+    model = exported((1, 3, 64, 64), [rows], names={0: "cat"}, task="pose", kpt_shape=[7, 3])
+    with pytest.raises(Unsupported, match="12 numbers beside each box"):
+        Detector(model, device="reference")
+
+
+@pytest.mark.parametrize("task", ["detect", "segment", "pose"])
+def test_an_export_with_suppression_in_it(task):
+    """Rows of corners, score, class and what more there is; the rest of 300 is 0."""
+    more = {"detect": (), "segment": (1.0, 0.0), "pose": (8.0, 16.0, 0.5)}[task]
+    rows = np.zeros((1, 300, 6 + len(more)), np.float32)
+    rows[0, 0], rows[0, 1] = (8, 8, 24, 32, 0.6, 0, *more), (0, 16, 64, 48, 0.9, 1, *more)
+    protos = [np.ones((1, 2, 16, 16))] if task == "segment" else []
+    told = {"kpt_shape": [1, 3]} if task == "pose" else {}
+    model = exported((1, 3, 64, 64), [rows, *protos], names=NAMED, task=task, **told)
+    found = Detector(model, device="reference")(Image.new("RGB", (128, 64)))
+    assert [(one.name, one.box) for one in found] == [
+        ("dog", (0, 0, 128, 64)), ("cat", (16, 0, 48, 32))]  # fmt: skip
+    if task == "segment":
+        assert found[1].mask.sum() == 32 * 32
+    if task == "pose":
+        np.testing.assert_allclose(found[0].points, [[16, 0, 0.5]])
+
+
 def greedy(boxes, scores, labels, most, least):
     """The indices that are kept, best first."""
     kept = []
@@ -139,14 +239,15 @@ def test_suppression(device):
 
 def test_a_picture_lies_in_a_square_and_back():
     image = Image.new("RGB", (200, 100), (255, 0, 0))
-    square, placed = letterbox(image, 64)
+    square, placed = letterbox(image, (64, 64))
     assert square.shape == (1, 3, 64, 64) and (placed.left, placed.top) == (0, 16)
     np.testing.assert_allclose(square[0, :, 32, 32], (1, 0, 0))
     np.testing.assert_allclose(square[0, :, 2, 2], 114 / 255)
     x, y = placed.back(np.array([0.0, 32.0, 80.0]), np.array([16.0, 32.0, 80.0]))
     np.testing.assert_allclose([x, y], [[0, 100, 200], [0, 50, 100]])
     protos = np.stack([np.ones((16, 16)), np.tile(np.arange(16.0) - 7.5, (16, 1))]).astype("f4")
-    mask = masked(np.array([0.0, 1.0], "f4"), protos, placed, 64, ([0.0, 150.0], [10.0, 90.0]))
+    shares, edges = np.array([0.0, 1.0], "f4"), ([0.0, 150.0], [10.0, 90.0])
+    mask = masked(shares, protos, placed, (64, 64), edges)
     assert mask.shape == (100, 200)
     assert mask[50, 120] and not mask[50, 80] and not mask[50, 160] and not mask[5, 120]
 

@@ -17,11 +17,13 @@ from ...weights import Safetensors
 from ...weights.fields import exists
 from .boxes import corners, suppressed
 from .images import Source, pillow, read_image, to_array
-from .yolo import Yolo
+from .yolo import Yolo, point_size
 
-GREY = (114, 114, 114)  # around a picture that is no square, as in training
+GREY = (114, 114, 114)  # around a picture of other proportions, as in training
 STRIDE = 32
 USUAL_SIZE = 640
+ENDED = 6  # numbers of a box that suppression in the net has left: corners, score, class
+Sides = tuple[int, int]  # height and width of what a net sees
 COCO = (
     "person,bicycle,car,motorcycle,airplane,bus,train,truck,boat,traffic light,fire hydrant,"
     "stop sign,parking meter,bench,bird,cat,dog,horse,sheep,cow,elephant,bear,zebra,giraffe,"
@@ -36,7 +38,8 @@ COCO = (
 @dataclass(frozen=True, eq=False)
 class Detection:
     """box: left, top, right, bottom in pixels of the picture. points: keypoints (count, 3), the
-    last being how sure each is. mask: (height, width) bool of the whole picture."""
+    last being how sure each is (1 where the net does not tell). mask: (height, width) bool of the
+    whole picture."""
 
     box: tuple[float, float, float, float]
     score: float
@@ -48,7 +51,7 @@ class Detection:
 
 @dataclass(frozen=True)
 class Placed:
-    """Where a picture lies in the square that the net sees."""
+    """Where a picture lies in the rectangle that the net sees."""
 
     scale: float
     left: int
@@ -57,16 +60,16 @@ class Placed:
     height: int
 
     def back(self, across: np.ndarray, down: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Places in the square as places in the picture."""
+        """Places in the rectangle as places in the picture."""
         x = np.clip((across - self.left) / self.scale, 0, self.width)
         return x, np.clip((down - self.top) / self.scale, 0, self.height)
 
 
 class Detector:
     """source: `.safetensors` with a YOLO's weights under ultralytics' names, or such weights by
-    name; or an ONNX model as ultralytics exports it (`luminal.onnx.load`). size: of the square that
-    the net sees, a multiple of 32. names: of the classes. Raises WeightsError, Unsupported,
-    InputError.
+    name; or an ONNX model as ultralytics exports it (`luminal.onnx.load`), also with suppression in
+    it. size: of the square that the net sees, a multiple of 32; an export may have sides of its
+    own. names: of the classes. Raises WeightsError, Unsupported, InputError.
 
     >>> Detector(luminal.onnx.load("yolov8n.onnx"))("street.jpg")
     """
@@ -77,6 +80,8 @@ class Detector:
     ) -> None:  # fmt: skip
         self._compiling = compiling
         self._net: Any = None  # an ONNX model, run before the program
+        self._batch = 1  # pictures that it takes
+        self.program: Any = None  # none where suppression is in the ONNX model
         self.names: list[str] = list(names or ())
         if isinstance(source, (str, Path)):
             source = _weights(Path(source))
@@ -89,10 +94,10 @@ class Detector:
 
     def _from_weights(self, state: Mapping[str, np.ndarray], size: int | None) -> None:
         net = Yolo(state)
-        self.size = _checked(size or USUAL_SIZE)
-        self.task, self.classes = net.task, net.classes
+        self.sides = _checked(size or USUAL_SIZE), _checked(size or USUAL_SIZE)
+        self.task, self.classes, self._point = net.task, net.classes, net.point
         graph = Graph()
-        self._images = graph.tensor((1, 3, self.size, self.size), name="images")
+        self._images = graph.tensor((1, 3, *self.sides), name="images")
         raw, protos = net.record(self._images)
         self._finish(graph, raw.squeeze(0), protos)
         self._name(COCO if self.classes == len(COCO) else ())
@@ -103,24 +108,30 @@ class Detector:
         (port,) = self._net.inputs.values() if len(self._net.inputs) == 1 else (None,)
         if port is None or port.shape is None or len(port.shape) != 4:
             raise Unsupported("a detector has one input, (batch, 3, height, width)")
-        fixed = port.shape[3] if isinstance(port.shape[3], int) else None
-        usual = _literal(told.get("imgsz", ""), list) or [USUAL_SIZE]
-        self.size = _checked(fixed or size or int(usual[0]))
-        if fixed and size not in (None, fixed):
-            raise InputError(f"this model sees {fixed} x {fixed} pixels, not {size}")
+        self.sides = _sides(port.shape[2:], size, _pair(told.get("imgsz", "")))
+        self._batch = port.shape[0] if isinstance(port.shape[0], int) else 1
         self.task = told.get("task", "detect")
         if self.task not in ("detect", "segment", "pose"):
             raise Unsupported(f"a model for the task {self.task!r}")
         names = _literal(told.get("names", ""), dict) or {}
-        results = self._net.run([np.zeros((1, 3, self.size, self.size), np.float32)])
+        results = self._net.run([np.zeros((self._batch, 3, *self.sides), np.float32)])
         rows, count = results[0].shape[1:] if results[0].ndim == 3 else (0, 0)
-        if rows < 5 or count < rows:
+        shape = _pair(told.get("kpt_shape", "")) if self.task == "pose" else None
+        more = {"detect": 0, "pose": shape and shape[0] * shape[1],
+                "segment": results[1].shape[1] if len(results) > 1 else None}[self.task]
+        ended = more is not None and count == ENDED + more
+        if not ended and (rows < 5 or count < rows):
             raise Unsupported(f"an output {results[0].shape}, which is not a YOLO v8's")
-        self.classes = len(names) or rows - 4
+        self.classes = len(names) or (len(self.names) if ended else rows - 4)
+        self._name(list(names.values()))
+        if self.task == "pose":
+            extra = count - ENDED if ended else rows - 4 - self.classes
+            self._point = point_size(extra, shape)
+        if ended:
+            return
         graph = Graph()
         self._raw = graph.tensor((rows, count), name="raw")
         self._finish(graph, self._raw, None)
-        self._name(list(names.values()))
 
     def _finish(self, graph: Graph, raw: Tensor, protos: Tensor | None) -> None:
         """The rest of the graph: the boxes that are left of raw (4 + classes + extra, cells)."""
@@ -155,34 +166,45 @@ class Detector:
         for value in (confidence, overlap):
             if not 0 <= value <= 1:
                 raise InputError(f"confidence and overlap lie in 0 .. 1, not {value}")
-        square, placed = letterbox(read_image(image), self.size)
-        program, protos = self.program, None
+        pixels, placed = letterbox(read_image(image), self.sides)
+        found = self._found(pixels, confidence, overlap)
+        rows = np.flatnonzero(found["scores"] > 0)[:limit]
+        return [self._detection(found, row, placed) for row in rows]
+
+    def _found(
+        self, pixels: np.ndarray, confidence: float, overlap: float
+    ) -> dict[str, np.ndarray]:
+        """scores (the highest first, 0 where a box is dropped), boxes, labels and what more the
+        task has, of each box; the prototypes of masks."""
+        program, beside = self.program, {}
         if self._net is None:
-            program[self._images] = square
+            program[self._images] = pixels
         else:
-            raw, *rest = self._net.run([square])
+            raw, *rest = self._net.run([np.repeat(pixels, self._batch, 0)])
+            if rest and self.task == "segment":
+                beside["protos"] = rest[0]
+            if program is None:
+                return left(raw[0], confidence) | beside
             program[self._raw] = raw[0]
-            protos = rest[0][0] if rest and self.task == "segment" else None
         program[self._most], program[self._least] = np.float32(overlap), np.float32(confidence)
         program.run()
-        found = {name: np.array(program[tensor]) for name, tensor in self._outputs.items()}
-        protos = found["protos"][0] if "protos" in found else protos
-        rows = np.flatnonzero(found["scores"] > 0)[:limit]
-        return [self._detection(found, row, placed, protos) for row in rows]
+        return {name: np.array(program[t]) for name, t in self._outputs.items()} | beside
 
     def _detection(
-        self, found: Mapping[str, np.ndarray], row: int, placed: Placed, protos: np.ndarray | None
+        self, found: Mapping[str, np.ndarray], row: int, placed: Placed
     ) -> Detection:
         box, label = found["boxes"][row], int(found["labels"][row])
         x, y = placed.back(box[0::2], box[1::2])
         points = mask = None
         if self.task == "pose":
-            each = found["more"][row].reshape(-1, 3)
-            points = np.stack([*placed.back(each[:, 0], each[:, 1]), each[:, 2]], 1)
-        if self.task == "segment" and protos is not None:
-            mask = masked(found["more"][row], protos, placed, self.size, (x, y))
+            each = found["more"][row].reshape(-1, self._point)
+            sure = each[:, 2] if self._point == 3 else np.ones(len(each), np.float32)
+            points = np.stack([*placed.back(each[:, 0], each[:, 1]), sure], 1)
+        if self.task == "segment" and "protos" in found:
+            mask = masked(found["more"][row], found["protos"][0], placed, self.sides, (x, y))
         edges = float(x[0]), float(y[0]), float(x[1]), float(y[1])
-        return Detection(edges, float(found["scores"][row]), label, self.names[label], points, mask)
+        name = self.names[label] if 0 <= label < len(self.names) else f"class {label}"
+        return Detection(edges, float(found["scores"][row]), label, name, points, mask)
 
 
 def _weights(path: Path) -> Mapping[str, np.ndarray]:
@@ -199,28 +221,36 @@ def _weights(path: Path) -> Mapping[str, np.ndarray]:
     return Safetensors(path)
 
 
-def letterbox(image: Any, size: int) -> tuple[np.ndarray, Placed]:
-    """((1, 3, size, size) f32 of 0 .. 1 with the whole picture in its middle, where it lies)."""
+def left(rows: np.ndarray, least: float) -> dict[str, np.ndarray]:
+    """Of what a net has left by itself, rows (corners, score, class, what more the task has), those
+    with more than the least score, the surest first."""
+    rows = rows[np.argsort(-rows[:, 4], kind="stable")]
+    return {"scores": np.where(rows[:, 4] > least, rows[:, 4], 0), "boxes": rows[:, :4],
+            "labels": rows[:, 5].astype(np.int64), "more": rows[:, ENDED:]}  # fmt: skip
+
+
+def letterbox(image: Any, sides: Sides) -> tuple[np.ndarray, Placed]:
+    """((1, 3, height, width) f32 of 0 .. 1 with the whole picture in its middle, where it lies)."""
     width, height = image.size
-    scale = min(size / width, size / height)
+    scale = min(sides[0] / height, sides[1] / width)
     inner = max(1, round(width * scale)), max(1, round(height * scale))
-    left, top = (size - inner[0]) // 2, (size - inner[1]) // 2
-    square = pillow().new("RGB", (size, size), GREY)
+    across, top = (sides[1] - inner[0]) // 2, (sides[0] - inner[1]) // 2
+    sheet = pillow().new("RGB", (sides[1], sides[0]), GREY)
     resized = image if inner == image.size else image.resize(inner, pillow().Resampling.BILINEAR)
-    square.paste(resized, (left, top))
-    pixels = to_array(square).transpose(2, 0, 1)[None].astype(np.float32) / 255
-    return pixels, Placed(scale, left, top, width, height)
+    sheet.paste(resized, (across, top))
+    pixels = to_array(sheet).transpose(2, 0, 1)[None].astype(np.float32) / 255
+    return pixels, Placed(scale, across, top, width, height)
 
 
 def masked(
-    shares: np.ndarray, protos: np.ndarray, placed: Placed, size: int,
+    shares: np.ndarray, protos: np.ndarray, placed: Placed, sides: Sides,
     edges: tuple[np.ndarray, np.ndarray],
 ) -> np.ndarray:  # fmt: skip
     """(height, width) bool: where the sum of prototypes (n, height, width) is positive, inside of
     the box."""
     logits = np.tensordot(shares, protos, 1).astype(np.float32)
     module = pillow()
-    whole = module.fromarray(logits).resize((size, size), module.Resampling.BILINEAR)
+    whole = module.fromarray(logits).resize((sides[1], sides[0]), module.Resampling.BILINEAR)
     right = placed.left + round(placed.width * placed.scale)
     bottom = placed.top + round(placed.height * placed.scale)
     inner = whole.crop((placed.left, placed.top, max(right, placed.left + 1),
@@ -233,6 +263,17 @@ def masked(
     return (
         inside & (across >= left) & (across <= right_edge) & (down >= top) & (down <= bottom_edge)
     )
+
+
+def _sides(shape: Sequence[Any], size: int | None, usual: Sides | None) -> Sides:
+    """Of an ONNX model: those of its input where these are fixed, else `size`, else its usual ones.
+    Raises InputError."""
+    height, width = (n if isinstance(n, int) else None for n in shape)
+    free = (size, size) if size else usual or (USUAL_SIZE, USUAL_SIZE)
+    sides = _checked(height or free[0]), _checked(width or free[1])
+    if size is not None and sides != (size, size):
+        raise InputError(f"this model sees {sides[0]} x {sides[1]} pixels, not {size}")
+    return sides
 
 
 def _checked(size: int) -> int:
@@ -248,3 +289,10 @@ def _literal(text: str, kind: type) -> Any:
     except (ValueError, SyntaxError):
         return None
     return found if isinstance(found, kind) else None
+
+
+def _pair(text: str) -> tuple[int, int] | None:
+    """Two numbers as Python writes a list of them."""
+    found = _literal(text, list) or []
+    whole = len(found) == 2 and all(isinstance(n, int) for n in found)
+    return (found[0], found[1]) if whole else None

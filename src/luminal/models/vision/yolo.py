@@ -56,9 +56,19 @@ def folded(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return found
 
 
+def point_size(extra: int, told: tuple[int, int] | None = None) -> int:
+    """Numbers of a keypoint, of `extra` of all: its place and how sure it is, or its place alone.
+    told: (keypoints, numbers of one). What could be both has three. Raises Unsupported."""
+    size = told[1] if told else 2 if extra % 3 else 3
+    count = told[0] if told else extra // size
+    if size not in (2, 3) or count < 1 or count * size != extra:
+        raise Unsupported(f"{extra} numbers beside each box, which are no keypoints of 2 or 3 each")
+    return size
+
+
 class Yolo:
-    """state: the weights by name. task: detect, segment or pose. classes: how many. points: numbers
-    of keypoints (count, 2 or 3), of a net for poses. Raises Unsupported, WeightsError."""
+    """state: the weights by name. task: detect, segment or pose. classes: how many. point: numbers
+    of a keypoint, of a net for poses. Raises Unsupported, WeightsError."""
 
     def __init__(self, state: Mapping[str, np.ndarray]) -> None:
         self.state = folded(state)
@@ -74,6 +84,7 @@ class Yolo:
         self.extra = 0 if extra is None else len(extra)
         masks = f"{self.head}.proto.cv1.weight" in self.state
         self.task = "segment" if masks else "pose" if self.extra else "detect"
+        self.point = point_size(self.extra) if self.task == "pose" else 0
 
     def _is(self, name: str) -> bool:
         return any(key.startswith(name + ".") for key in self.state)
@@ -274,11 +285,12 @@ class _Recorder:
         return (cells % width).cast("f32") + 0.5, (cells // width).cast("f32") + 0.5
 
     def points(self, x: Tensor, x0: Tensor, y0: Tensor, stride: int) -> Tensor:
-        """Keypoints (batch, points 3, cells): places in pixels, and how sure they are."""
-        each = x.unflatten(1, (-1, 3))
+        """Keypoints (batch, points 2 or 3, cells): places in pixels, and how sure they are."""
+        each = x.unflatten(1, (-1, self.yolo.point))
         across = (each.select(2, 0) * 2 + x0 - 0.5) * stride
         down = (each.select(2, 1) * 2 + y0 - 0.5) * stride
-        return ops.stack([across, down, ops.sigmoid(each.select(2, 2))], 2).flatten(1, 2)
+        sure = [ops.sigmoid(each.select(2, 2))] if self.yolo.point == 3 else []
+        return ops.stack([across, down, *sure], 2).flatten(1, 2)
 
     def prototypes(self, x: Tensor) -> Tensor | None:
         """What masks are sums of."""
