@@ -59,9 +59,21 @@ def test_a_recording_becomes_text(hears: Running) -> None:
     assert found.text == timed.text and found.duration == pytest.approx(1.9)
     assert [(s.start, s.end) for s in found.segments] == [
         (round(s.start, 3), round(s.end, 3)) for s in timed.segments]  # fmt: skip
+    assert found.language == "german"
     assert [w.word for w in found.words] == [
         w.text.strip() for s in timed.segments for w in s.words]  # fmt: skip
     assert name(hears) in [model.id for model in client.models.list().data]
+
+
+def test_what_times_are_asked_for_is_told(hears: Running) -> None:
+    given: Any = {"model": name(hears), "file": wav(), "language": "GERMAN",
+                  "response_format": "verbose_json"}  # fmt: skip
+    for asked, there in ((["word"], (True, False)), (["segment"], (False, True)),
+                         (["word", "segment"], (True, True)), (None, (False, True))):  # fmt: skip
+        more: Any = {"timestamp_granularities": asked} if asked else {}
+        found = hears.client().audio.transcriptions.create(**given, **more)
+        assert (found.words is not None, found.segments is not None) == there
+        assert found.language == "german"
 
 
 def test_a_recording_is_translated(hears: Running) -> None:
@@ -99,6 +111,8 @@ def test_what_cannot_be_heard_is_refused(
 @pytest.mark.parametrize(("kind", "fields", "message"), [
     ("moonshine", {"prompt": "hi"}, "prompts"),
     ("base", {"prompt": "hi"}, "prompts"),
+    ("moonshine", {"language": "de"}, "language 'de'"),
+    ("base", {"language": "german"}, "language 'de'"),
     ("moonshine", {"response_format": "verbose_json", "timestamp_granularities[]": "word"},
      "times of words"),
 ])  # fmt: skip

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from transformers.models.whisper import tokenization_whisper as theirs
 
 from luminal.errors import InputError
-from luminal.models.speech import Whisper
+from luminal.models.speech import Options, Whisper
 from luminal.models.speech.decoding import Decoding, Heard, log_softmax
+from luminal.models.speech.languages import NAMES, code_of, name_of
 from luminal.models.speech.rules import Rules
 from luminal.models.speech.timing import Word, bounded, filtered, merged, path, shortened, split
 from luminal.models.speech.transcript import Segment, Transcript, clock
@@ -165,6 +167,16 @@ def test_silence_at_the_ends_makes_no_word_longer() -> None:
     words = [Word(" a", 1.0, 1.6, 1.0), Word(" b", 1.6, 2.0, 1.0), Word(" c", 2.0, 2.6, 1.0)]
     found = bounded(Segment(1.55, 2.05, " a b c"), words, 0.7)
     assert found.words == tuple(words) and (found.start, found.end) == (1.55, 2.05)
+
+
+def test_languages_have_codes_and_names() -> None:
+    """As transformers has them, from OpenAI."""
+    assert NAMES == theirs.LANGUAGES
+    assert {name: code_of(name.title()) for name in theirs.TO_LANGUAGE_CODE} == (
+        theirs.TO_LANGUAGE_CODE)  # fmt: skip
+    assert Options(language="DE").language == "de" and Options(language="xx").language == "xx"
+    assert Transcript("", "haw", 0.0, ()).json()["language"] == "hawaiian"
+    assert name_of("xx") == "xx"
 
 
 # ---- subtitles

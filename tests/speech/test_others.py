@@ -118,9 +118,11 @@ def test_other_models_and_options_are_refused(tmp_path: Path) -> None:
     for more, message in (
         ({"task": "translate"}, "only transcribes"), ({"words": True}, "times of words"),
         ({"beams": 2}, "beams"), ({"prompt": "hi"}, "prompts"),
+        ({"language": "German"}, "language 'de'"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=message):
             hears("moonshine").transcribe(sound(0.5), **more)
+    assert hears("moonshine").transcribe(sound(0.5), language="English").language == "en"
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}))
     with pytest.raises(WeightsError, match="'llama' is no model of speech"):
         speech_model(tmp_path)

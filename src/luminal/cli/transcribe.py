@@ -21,7 +21,7 @@ FORMS = ("text", "json", "srt", "vtt")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--model", default=None,
               help="A directory or a name on the hub. Default: the packaged one.")  # fmt: skip
-@click.option("--language", default=None, metavar="CODE", help="As en or de. Default: found out.")
+@click.option("--language", default=None, help="As en, or German. Default: found out.")
 @click.option("--task", type=click.Choice(["transcribe", "translate"]), default="transcribe",
               show_default=True, help="translate: into English.")  # fmt: skip
 @click.option("--timestamps", is_flag=True, help="Print when each phrase is said.")

@@ -85,6 +85,7 @@ def _shown(found: Transcript, given: Speech) -> Response:
     if kind == "json":
         return JSONResponse({"text": found.text})
     if kind == "verbose_json":
-        return JSONResponse(found.json(words="word" in given.granularities))
+        timed = given.granularities
+        return JSONResponse(found.json("word" in timed, segments="segment" in timed))
     text = {"text": f"{found.text}\n", "srt": found.srt(), "vtt": found.vtt()}[kind]
     return PlainTextResponse(text)

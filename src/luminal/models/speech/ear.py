@@ -19,6 +19,7 @@ from .whisper import Options
 PART, SEARCHED = 30.0, 5.0  # seconds of a part; of its end, where the quietest place is cut
 ROWS, TOGETHER = 8, 60.0  # parts that are heard at once, at most; seconds of them, with padding
 QUIET = 0.1  # seconds over which loudness is measured
+KNOWN = "en"  # the language of the published models
 Audio: TypeAlias = str | Path | bytes | np.ndarray
 Part = tuple[str, tuple[Word, ...]]  # what is said; its words, in seconds of the part
 
@@ -130,11 +131,14 @@ class Ear(ABC):
             if on_segment is not None:
                 on_segment(segments[-1])
         text = "".join(each.text for each in segments).strip()
-        return Transcript(text, options.language or "en", len(samples) / RATE, tuple(segments))
+        return Transcript(text, KNOWN, len(samples) / RATE, tuple(segments))
 
     def _check(self, options: Options) -> None:
         if options.task != "transcribe":
             raise InputError(f"task {options.task!r}: this model only transcribes")
+        if options.language not in (None, KNOWN):
+            raise InputError(f"language {options.language!r}: Whisper has several, this model knows "
+                             "its own alone; leave it out")  # fmt: skip
         if options.words and not self.timed:
             raise InputError("times of words: this model does not tell them")
         if options.beams != 1 or options.prompt:

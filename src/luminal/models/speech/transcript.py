@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from .languages import name_of
+
 
 @dataclass(frozen=True)
 class Word:
@@ -44,13 +46,14 @@ class Transcript:
     segments: tuple[Segment, ...]
     task: str = "transcribe"
 
-    def json(self, words: bool = False) -> dict[str, Any]:
-        """In the form of OpenAI's verbose_json; words: theirs too."""
+    def json(self, words: bool = False, segments: bool = True) -> dict[str, Any]:
+        """In the form of OpenAI's verbose_json; words, segments: with their times."""
         found: dict[str, Any] = {
-            "task": self.task, "language": self.language, "duration": round(self.duration, 3),
-            "text": self.text,
-            "segments": [_about(n, each) for n, each in enumerate(self.segments)],
+            "task": self.task, "language": name_of(self.language),
+            "duration": round(self.duration, 3), "text": self.text,
         }  # fmt: skip
+        if segments:
+            found["segments"] = [_about(n, each) for n, each in enumerate(self.segments)]
         if words:
             found["words"] = [
                 {"word": word.text.strip(), "start": round(word.start, 3),

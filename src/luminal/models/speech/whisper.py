@@ -14,6 +14,7 @@ from ...errors import InputError
 from ..llm.storage import Storage
 from .audio import RATE, check_samples, read_audio
 from .decoding import softmax
+from .languages import code_of
 from .mel import HOP, MelProgram
 from .program import DecoderProgram, Encoded, EncoderProgram
 from .source import open_whisper
@@ -27,9 +28,10 @@ ROWS = 5  # hypotheses at once, if not told otherwise
 
 @dataclass(frozen=True)
 class Options:
-    """language: a code ("en"), None to find out. words: times of each. beams: of a search, 1 is
-    greedy. temperatures: tried one after the other where the result is unlikely or repeats itself.
-    prompt: text that comes before. condition: each window goes on from the text of those before."""
+    """language: a code or a name ("en", "English"), kept as its code; None to find out. words:
+    times of each. beams: of a search, 1 is greedy. temperatures: tried one after the other where
+    the result is unlikely or repeats itself. prompt: text that comes before. condition: each window
+    goes on from the text of those before."""
 
     language: str | None = None
     task: str = "transcribe"
@@ -39,6 +41,10 @@ class Options:
     prompt: str | None = None
     condition: bool = True
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.language is not None:
+            object.__setattr__(self, "language", code_of(self.language))
 
 
 class Whisper:
