@@ -30,7 +30,8 @@ def read_audio(
     where = "the audio" if isinstance(source, bytes) else str(source)
     package = _soundfile()
     if not isinstance(source, bytes) and not Path(source).is_file():
-        raise InputError(f"{where}: no such file")
+        what = "a directory, not a file" if Path(source).is_dir() else "no such file"
+        raise InputError(f"{where}: {what}")
     try:
         with package.SoundFile(io.BytesIO(source) if isinstance(source, bytes) else source) as file:
             given = int(file.samplerate)

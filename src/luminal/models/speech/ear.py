@@ -137,8 +137,8 @@ class Ear(ABC):
         if options.task != "transcribe":
             raise InputError(f"task {options.task!r}: this model only transcribes")
         if options.language not in (None, KNOWN):
-            raise InputError(f"language {options.language!r}: Whisper has several, this model knows "
-                             "its own alone; leave it out")  # fmt: skip
+            raise InputError(f"language {options.language!r}: Whisper has several, this model knows"
+                             " its own alone; leave it out")  # fmt: skip
         if options.words and not self.timed:
             raise InputError("times of words: this model does not tell them")
         if options.beams != 1 or options.prompt:

@@ -62,8 +62,11 @@ def speech_kind(path: Path) -> str:
     theirs. Raises WeightsError for another model's."""
     if not (path.is_dir() and (path / "config.json").exists()):
         return "whisper"
-    kind = Fields.load(path / "config.json").values.get("model_type") or "whisper"
+    kind = Fields.load(path / "config.json").values.get("model_type")
+    if not kind and (path / "model.bin").exists():
+        return "whisper"
     there = ["whisper", *OTHERS]
     if kind not in there:
-        raise WeightsError(f"{path}: {kind!r} is no model of speech; there are {', '.join(there)}")
+        raise WeightsError(f"{path}: model_type {kind!r} is no model of speech: there are "
+                           f"{', '.join(there)}")  # fmt: skip
     return str(kind)
