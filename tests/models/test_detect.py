@@ -18,7 +18,7 @@ from luminal.models.vision import images
 from luminal.models.vision.boxes import suppressed
 from luminal.models.vision.detector import Detector, letterbox, masked
 from luminal.models.vision.draw import drawn
-from luminal.models.vision.yolo import Yolo
+from luminal.models.vision.yolo import Yolo, folded, fuse
 
 NAMES = {  # of the twin's layers -> of ultralytics'
     "stem.0": 0, "stem.1": 1, "stem.2": 2, "p3.0": 3, "p3.1": 4, "p4.0": 5, "p4.1": 6, "p5.0": 7,
@@ -66,8 +66,19 @@ def decoded(raw):
     return np.concatenate([box * stride, 1 / (1 + np.exp(-raw[64:]))])
 
 
-def test_yolo_v8_from_its_weights(net):
+def fused(state):
+    """As ultralytics saves a net whose norms were folded: biases in their place."""
+    found = {}
+    for name, value in folded(state).items():
+        base, _, kind = name.rpartition(".")
+        found[name if name in state else f"{base}.conv.{kind}"] = value
+    return found
+
+
+@pytest.mark.parametrize("norms", [True, False])
+def test_yolo_v8_from_its_weights(net, norms):
     made, state = net
+    state = state if norms else fused(state)
     with torch.no_grad():
         raw = made(torch.from_numpy(pixels()))[0].numpy()
     graph = luminal.Graph()
@@ -79,7 +90,23 @@ def test_yolo_v8_from_its_weights(net):
     np.testing.assert_allclose(program[output][0], decoded(raw), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["yolov9t", "yolo11n", "yolo11n-seg", "yolov8n-pose"])
+def test_parts_of_other_results_are_added_at_the_size():
+    """CBFuse of YOLO v9e: the second part of each of those that have one."""
+    rng, graph = np.random.default_rng(0), luminal.Graph()
+    given = [rng.standard_normal(shape).astype("f4") for shape in
+             ((1, 5, 8, 12), (1, 3, 16, 24), (1, 8, 8, 12), (1, 9, 4, 6))]  # fmt: skip
+    inputs = [graph.tensor(each.shape) for each in given]
+    output = fuse(1, inputs[0], inputs[1:]).output()
+    program = graph.compile(device="reference")
+    for tensor, value in zip(inputs, given):
+        program[tensor] = value
+    program.run()
+    x, _, second, third = (torch.from_numpy(each) for each in given)
+    wanted = x + second[:, 3:8] + torch.nn.functional.interpolate(third[:, 3:8], (8, 12))
+    np.testing.assert_allclose(program[output], wanted.numpy(), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["yolov9t", "yolov9e", "yolo11n", "yolo11n-seg", "yolov8n-pose"])
 def test_the_others_against_ultralytics(kind):
     tasks = pytest.importorskip("ultralytics.nn.tasks")
     kinds = {"seg": tasks.SegmentationModel, "pose": tasks.PoseModel}

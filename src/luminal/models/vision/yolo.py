@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,19 +22,26 @@ Joined = dict[int, int]  # layer that is joined -> layer whose result stands bes
 @dataclass(frozen=True)
 class Layout:
     """joined: layers that join what came before with an earlier result. twice: layers that double
-    the size. scales: layers that the head reads. neck: first layer after the backbone."""
+    the size. scales: layers that the head reads. starts: layers that see the images. linear: layers
+    that map an earlier result for the second backbone, the n-th to n parts -> the layer of that.
+    fused: layers that add such a part of all that have it -> its number."""
 
     joined: Joined
     twice: tuple[int, int]
     scales: tuple[int, int, int]
     head: int
     always: bool  # blocks of the neck add their input too
+    starts: tuple[int, ...] = (0,)
+    linear: Joined = field(default_factory=dict)
+    fused: Joined = field(default_factory=dict)
 
 
 LAYOUTS = {
     22: Layout({11: 6, 14: 4, 17: 12, 20: 9}, (10, 13), (15, 18, 21), 22, False),  # v8, v9
     23: Layout({12: 6, 15: 4, 18: 13, 21: 10}, (11, 14), (16, 19, 22), 23, True),  # v11
-}
+    42: Layout({31: 25, 34: 22, 37: 32, 40: 29}, (30, 33), (35, 38, 41), 42, False, (1, 15),
+               {10: 1, 11: 3, 12: 5, 13: 7, 14: 9}, {16: 0, 18: 1, 21: 2, 24: 3, 27: 4}),  # v9e
+}  # fmt: skip
 
 
 def folded(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -51,6 +58,9 @@ def folded(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
                 weight = (weight * gain[:, None, None, None]).astype(np.float32)
                 found[f"{base}.bias"] = (parts[1] - parts[2] * gain).astype(np.float32)
             found[f"{base}.weight"] = weight
+        elif name.endswith(".conv.bias"):  # of a convolution without a norm
+            base = name.removesuffix(".conv.bias")
+            found.setdefault(f"{base}.bias", np.asarray(value, np.float32))
         elif ".bn." not in name:
             found[name] = np.asarray(value, np.float32)
     return found
@@ -74,7 +84,8 @@ class Yolo:
         self.state = folded(state)
         numbers = [int(m[1]) for m in (re.match(r"model\.(\d+)\.", n) for n in state) if m]
         if not numbers or max(numbers) not in LAYOUTS:
-            raise Unsupported("weights of no YOLO v8, v9 or v11: there is no head model.22 or .23")
+            raise Unsupported("weights of no YOLO v8, v9 or v11: there is no head model.22, "
+                              ".23 or .42")  # fmt: skip
         self.layout = LAYOUTS[max(numbers)]
         self.head = f"model.{self.layout.head}"
         if not self._is(f"{self.head}.dfl") or f"{self.head}.cv3.2.2.weight" not in self.state:
@@ -242,12 +253,17 @@ class _Recorder:
 
     def net(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
         results: dict[int, Tensor] = {}
-        size = int(x.shape[3])
-        for place in range(self.layout.head):
-            if place in self.layout.twice:
+        layout, images, size = self.layout, x, int(x.shape[3])
+        for place in range(layout.starts[0], layout.head):
+            x = images if place in layout.starts else x
+            if place in layout.twice:
                 x = ops.interpolate(x, scale_factor=2.0)
-            elif place in self.layout.joined:
-                x = ops.cat([x, results[self.layout.joined[place]]], 1)
+            elif place in layout.joined:
+                x = ops.cat([x, results[layout.joined[place]]], 1)
+            elif place in layout.linear:
+                x = self.conv(f"model.{place}", results[layout.linear[place]], act=False)
+            elif place in layout.fused:
+                x = fuse(layout.fused[place], x, [results[n] for n in layout.linear])
             else:
                 x = self.block(place, x)
             results[place] = x
@@ -301,3 +317,13 @@ class _Recorder:
         weight, bias = (self.weight(f"{name}.upsample.{n}") for n in ("weight", "bias"))
         x = self.conv(f"{name}.cv2", ops.conv_transpose2d(x, weight, bias, 2))
         return self.conv(f"{name}.cv3", x)
+
+
+def fuse(part: int, x: Tensor, linear: Sequence[Tensor]) -> Tensor:
+    """CBFuse: x, and a part of each result of `linear` that has it, at the size of x."""
+    edges = [0, *(int(t.shape[1]) for t in linear)]  # the n-th has one part more than the last
+    for given in linear[part:]:
+        given = given.narrow(1, edges[part], edges[part + 1] - edges[part])
+        times = int(x.shape[3]) // int(given.shape[3])
+        x = x + (ops.interpolate(given, scale_factor=float(times)) if times > 1 else given)
+    return x
