@@ -52,7 +52,7 @@ def timed(
             place += len(ids)
         usual = usual_length(words)
         words = merged(shortened(words, usual))
-        found.append(bounded(segment, words, usual))
+        found.append(exact(bounded(segment, words, usual)))
     return found
 
 
@@ -203,3 +203,11 @@ def bounded(segment: Segment, words: Sequence[Word], usual: float) -> Segment:
         end = last.end
     inside = (first, *words[1:-1], last) if len(words) > 1 else (last,)
     return replace(segment, start=start, end=end, words=inside)
+
+
+def exact(segment: Segment) -> Segment:
+    """Without the last digits of sums, by which equal times would differ."""
+    words = tuple(
+        replace(w, start=round(w.start, 6), end=round(w.end, 6)) for w in segment.words
+    )
+    return replace(segment, start=round(segment.start, 6), end=round(segment.end, 6), words=words)
