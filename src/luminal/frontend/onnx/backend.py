@@ -14,12 +14,21 @@ from .reading import NEWEST
 
 
 def supports_device(device: str) -> bool:
-    """Whether it is the CPU: "CPU", "cpu:0"."""
+    """Whether it is the CPU: "CPU", "cpu:0".
+
+    >>> luminal.onnx.supports_device("CUDA:0")
+    False
+    """
     return device.upper().partition(":")[0] == "CPU"
 
 
 def is_compatible(model: Source, device: str = "cpu", **options: Any) -> bool:
-    """Whether there is a rule for every operator of a model. Raises WeightsError."""
+    """Whether there is a rule for every operator of a model. Raises WeightsError.
+
+    >>> y = (cx.tensor(2, name="x") * 2.0).output("y")
+    >>> luminal.onnx.is_compatible(luminal.onnx.export(cx))
+    True
+    """
     try:
         prepare(model, device, **options)
     except Unsupported:
@@ -42,7 +51,12 @@ def prepare(model: Source, device: str = "cpu", **options: Any) -> Model:
 def run_model(
     model: Source, inputs: Sequence[Any], device: str = "cpu", **options: Any
 ) -> tuple[Any, ...]:
-    """The outputs of a model that runs once."""
+    """The outputs of a model that runs once.
+
+    >>> y = (cx.tensor(2, name="x") * 2.0).output("y")
+    >>> luminal.onnx.run_model(luminal.onnx.export(cx), [np.float32([1, 2])])
+    (array([2., 4.], dtype=float32),)
+    """
     return tuple(prepare(model, device, **options).run(inputs))
 
 
@@ -54,6 +68,7 @@ def run_node(
     outputs_info: not needed. opset_version: of its operator set; the newest of those that this onnx
     and we know if None.
 
+    >>> import onnx
     >>> node = onnx.helper.make_node("Relu", ["x"], ["y"])
     >>> luminal.onnx.run_node(node, [np.float32([-1, 2])])
     (array([0., 2.], dtype=float32),)
