@@ -14,7 +14,9 @@ from luminal import LLM
 from luminal.errors import Unsupported
 from luminal.models.gguf_encoders import KINDS
 from luminal.models.llm import Engine, Wishes
+from luminal.models.llm.families import family_of
 from luminal.models.llm.loading import load
+from luminal.weights.fields import Fields
 
 from .checkpoints import (
     ALIKE,
@@ -129,6 +131,14 @@ def test_a_common_prefix_is_not_computed_again() -> None:
     assert fed[0] == 7
     llm.program.keep(0)
     assert llm.complete(second, 10).tokens == again
+
+
+@pytest.mark.parametrize("kind, given", [("gemma3_text", True), ("gemma4_text", "all")])
+def test_encoders_among_decoders_are_refused(kind: str, given: object) -> None:
+    """EmbeddingGemma: tokens see later ones too."""
+    config = Fields({"model_type": kind, "use_bidirectional_attention": given}, "config.json")
+    with pytest.raises(Unsupported, match="an encoder"):
+        family_of(config).config(config)
 
 
 PUBLISHED = ("bge", "bge-m3", "e5", "e5-multilingual")

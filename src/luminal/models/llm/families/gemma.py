@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ....errors import Unsupported
 from ....weights.fields import Fields
 from ..config import DecoderConfig, Rope, common, layer_windows, rope
 from .family import Family, State, renamed
@@ -16,6 +17,14 @@ SANDWICH = {
     "pre_feedforward_layernorm": "post_attention_layernorm",
     "post_feedforward_layernorm": "mlp_output_norm",
 }
+
+
+def check_causal(values: Fields) -> None:
+    """Raises Unsupported for an encoder (EmbeddingGemma), whose tokens see those that come later.
+    Gemma 4's "vision" is about pictures alone."""
+    if values.values.get("use_bidirectional_attention") in (True, "all"):
+        raise Unsupported(f"{values.where}: use_bidirectional_attention: an encoder, whose tokens "
+                          "see later ones too; decoders alone are read")  # fmt: skip
 
 
 def shared(values: Fields, **more: Any) -> DecoderConfig:
@@ -42,6 +51,7 @@ def _gemma2(values: Fields) -> DecoderConfig:
 
 
 def _gemma3(values: Fields) -> DecoderConfig:
+    check_causal(values)
     windows = layer_windows(values, alternating=values.count("sliding_window_pattern", 6))
     return shared(
         values,

@@ -11,7 +11,7 @@ from ....errors import Unsupported
 from ....weights.fields import Fields
 from ..config import DecoderConfig, Experts, Rope, Side, layer_windows, rope
 from .family import Family, State, defaults, renamed, substituted
-from .gemma import SANDWICH, shared
+from .gemma import SANDWICH, check_causal, shared
 
 SIDES = ("embed_tokens_per_layer.", "per_layer_model_projection.", "per_layer_projection_norm.")
 MIXTURE = (  # what experts beside the feed-forward part have
@@ -88,6 +88,7 @@ def _ropes(values: Fields) -> dict[str, Rope]:
 
 def _gemma4(values: Fields) -> DecoderConfig:
     """Layers without a window have wider heads, fewer of whose numbers turn."""
+    check_causal(values)
     layers, hidden = values.count("num_hidden_layers"), values.count("intermediate_size")
     values = _with_global(values)
     wide = values.count("global_head_dim", 512)
