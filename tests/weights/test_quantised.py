@@ -96,6 +96,14 @@ def fp8(method: str, name: str, block: tuple[int, int] | None) -> Case:
     return config, {"weight": raw, name: scales}, raw.astype(np.float32) * each, "f32"
 
 
+def mxfp8() -> Case:
+    raw = RANDOM.standard_normal((OUT, IN)).astype(ml_dtypes.float8_e4m3fn)
+    exponents = RANDOM.integers(110, 140, (OUT, IN // 32), dtype=np.uint8)
+    scales = 2.0 ** (np.repeat(exponents, 32, 1).astype(np.float32) - 127)
+    state = {"weight": raw, "weight_scale": exponents}
+    return {"quant_method": "compressed-tensors"}, state, raw.astype(np.float32) * scales, "f32"
+
+
 def nvfp4() -> Case:
     codes = RANDOM.integers(0, 16, (OUT, IN))
     table = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
@@ -160,6 +168,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "compressed-4-channel": lambda: compressed(4, IN, False, np.float16, "q4k"),
     "compressed-8": compressed_bytes,
     "compressed-fp8": lambda: fp8("compressed-tensors", "weight_scale", None),
+    "compressed-mxfp8": mxfp8,
     "compressed-nvfp4": nvfp4,
     "fp8": lambda: fp8("fp8", "weight_scale_inv", (48, 96)),
     "fbgemm": lambda: fp8("fbgemm_fp8", "weight_scale", None),

@@ -2,7 +2,7 @@
 
     gptq                integers along columns, scales and zero points of groups of rows
     awq                 the same, along rows, the columns of a word in an order of its own
-    compressed-tensors  integers, FP8, NVFP4 or MXFP4 (as vLLM's package of this name writes them)
+    compressed-tensors  integers, FP8, NVFP4, MXFP4 or MXFP8 (as vLLM's package of this name does)
     fp8, fbgemm_fp8     E4M3 and scales of blocks, of rows, or one (DeepSeek V3, Qwen 3)
     bitsandbytes        nf4, fp4 and int8
     mxfp4               E2M1 and an exponent for 32 of them (gpt-oss)
@@ -190,9 +190,12 @@ def _fp8(state: State, config: Fields, floats: str) -> State:
 
 
 def _scaled(weight: np.ndarray, scale: np.ndarray, config: Fields, floats: str) -> Packed:
-    """Scales: one, of rows (out, 1), of groups of columns, or of blocks of both. Blocks are of
-    weight_block_size; without it, of the least size by which they cover the weight."""
+    """Scales: one, of rows (out, 1), of groups of columns, or of blocks of both; u8 ones are
+    exponents (E8M0). Blocks are of weight_block_size; without it, of the least size by which they
+    cover the weight."""
     size = config.counts_if("weight_block_size")
+    if scale.dtype == np.uint8:
+        scale = scale.view(ml_dtypes.float8_e8m0fnu)
 
     def make() -> np.ndarray:
         wide = scale.astype(np.float32)
