@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import tokenizers
+from tokenizers import decoders
 
 from luminal.errors import InputError, WeightsError
+from luminal.models.llm import Grammars, json_grammar
 from luminal.models.llm.text import Pieces, StopTexts, Tokenizer, load_tokenizer
 
 from .checkpoints import save_tokenizer
@@ -90,3 +96,48 @@ def test_missing_and_broken_tokenizers(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(WeightsError, match="not a tokenizer"):
         load_tokenizer(tmp_path)
+
+
+def spelled(decoder: Any, *more: str) -> Tokenizer:
+    """Of tokens that are characters, and two that are more; those of spaces are "▁"."""
+    letters = [*map(chr, range(33, 127)), "▁", '":', "▁tr", "</s>", *more]
+    raw = tokenizers.Tokenizer(tokenizers.models.BPE({c: n for n, c in enumerate(letters)}, []))
+    raw.add_special_tokens(["</s>"])
+    raw.decoder = decoder
+    return Tokenizer(raw)
+
+
+@pytest.mark.parametrize(
+    "decoder",
+    [
+        decoders.Metaspace(),
+        decoders.Fuse(),
+        decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse()]),
+    ],
+)
+def test_a_prescribed_form_whatever_decoder_puts_tokens_together(decoder: Any) -> None:
+    """Replies are what their tokens are decoded to."""
+    tokenizer = spelled(decoder)
+    end, random = tokenizer.token("</s>"), np.random.default_rng(0)
+    assert end is not None
+    schema = {"type": "object", "properties": {"a b": {"type": "boolean"}}, "required": ["a b"],
+              "additionalProperties": False}  # fmt: skip
+    if isinstance(decoder, decoders.Fuse):  # no token has a space
+        schema = json.loads(json.dumps(schema).replace("a b", "a▁b"))
+    form, words = Grammars(tokenizer, [end]).form(json_grammar(schema)), set()
+    for _ in range(20):
+        constraint, made = form(), [0]
+        while len(made) == 1 or constraint.push(made[-1]):
+            logits = random.standard_normal(tokenizer.vocabulary).astype(np.float32)
+            made.append(int(constraint.masked(logits).argmax()))
+        words |= set(made)
+        found = json.loads(tokenizer.decode(made[1:]))
+        assert list(found) == schema["required"] and found.popitem()[1] in (True, False)
+    assert tokenizer.token('":') in words
+
+
+@pytest.mark.parametrize("decoder, more", [(None, ()), (decoders.WordPiece(), ()),
+                                           (decoders.Fuse(), ("<0x0A>",))])  # fmt: skip
+def test_tokens_that_do_not_just_follow_each_other_have_no_form(decoder: Any, more: Any) -> None:
+    with pytest.raises(InputError, match="another decoder"):
+        Grammars(spelled(decoder, *more), [1]).form(json_grammar({"type": "boolean"}))

@@ -14,6 +14,7 @@ from ... import forks
 from ...errors import InputError, to_install
 from .text import Tokenizer
 
+JOINING = {"Metaspace", "Fuse", "Replace", "Strip"}  # decoders that put tokens' texts together
 SPACES = r"( |\n[ \t]{0,40})?"  # between the parts of JSON: a model must not go on for ever
 
 
@@ -50,8 +51,7 @@ class Grammars:
     def _vocabulary(self) -> Any:
         with self._lock:
             if self._words is None:
-                text, ends = self._tokenizer.raw.to_str(), self._ends or None
-                self._words = _library().LLTokenizer(text, eos_token=ends)
+                self._words = _words_of(self._tokenizer.raw, self._ends or None)
         return self._words
 
 
@@ -84,6 +84,37 @@ class Constraint:
         self._matcher.consume_token(token)
         _check(self._matcher)
         return not self._matcher.is_stopped()
+
+
+def _words_of(raw: Any, ends: list[int] | None) -> Any:
+    """What llguidance knows of a tokenizer. Raises InputError."""
+    text, made = raw.to_str(), _library().LLTokenizer
+    try:
+        return made(text, eos_token=ends)
+    except ValueError:  # a decoder that it does not know
+        return made(_with_bytes(text, raw), eos_token=ends)
+
+
+def _with_bytes(text: str, raw: Any) -> str:
+    """A tokenizer as JSON, with a decoder that llguidance knows and by which tokens stand for the
+    same: where their texts follow each other, and none is the name of a byte. Raises InputError."""
+    given = json.loads(text)
+    decoder = given["decoder"] or {}
+    parts = decoder.get("decoders", [decoder])
+    kinds = [part.get("type") for part in parts]
+    if not JOINING.issuperset(kinds) or any(name.startswith("<0x") for name in raw.get_vocab()):
+        shown = ", ".join(map(str, kinds))
+        raise InputError("replies of a prescribed form need tokens whose texts follow each other; "
+                         f"this model's tokenizer has another decoder: {shown}")  # fmt: skip
+    steps = [_spaces(part) if part["type"] == "Metaspace" else part for part in parts]
+    given["decoder"] = {"type": "Sequence", "decoders": [*steps, {"type": "ByteFallback"}]}
+    return json.dumps(given)
+
+
+def _spaces(metaspace: Mapping[str, Any]) -> dict[str, Any]:
+    """The decoder of spaces that have a character of their own."""
+    pattern = {"String": metaspace["replacement"]}
+    return {"type": "Replace", "pattern": pattern, "content": " "}
 
 
 def _check(matcher: Any) -> None:
