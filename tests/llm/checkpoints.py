@@ -31,7 +31,7 @@ LLAMA3 = {
 }  # fmt: skip
 LONGROPE = {
     "rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.1] * 8, "long_factor": [2.0] * 8,
-    "original_max_position_embeddings": 256,
+    "original_max_position_embeddings": 110,
 }  # fmt: skip
 YARN = {
     "rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 32,
@@ -83,7 +83,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     }),
     "phi3": ("Phi3Config", {"original_max_position_embeddings": 512}),
     "phi3-long": ("Phi3Config", {
-        "rope_parameters": LONGROPE, "original_max_position_embeddings": 256,
+        "rope_parameters": LONGROPE, "original_max_position_embeddings": 110,
     }),
     "gemma": ("GemmaConfig", {"head_dim": 32}),
     "gemma2": ("Gemma2Config", GEMMA | {"layer_types": LAYERS}),

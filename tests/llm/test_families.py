@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from speech.checkpoints import TABLED
 
 from luminal import LLM
@@ -93,6 +95,39 @@ def test_states_cannot_go_back() -> None:
         assert llm.complete(more, 10).tokens == greedy(model, more, 10)
     with pytest.raises(Unsupported, match="carry states"):
         llm.complete(ids, 5, speculate=3)
+
+
+def cached(model: Any, ids: list[int], count: int) -> list[int]:
+    """What transformers generates with the keys that it has, however long the sequence gets."""
+    made, known = torch.tensor([ids]), None
+    with torch.no_grad():
+        for _ in range(count):
+            fed = made if known is None else made[:, -1:]
+            out = model(fed, past_key_values=known, use_cache=True)
+            known = out.past_key_values
+            made = torch.cat([made, out.logits[:, -1:].argmax(-1)], 1)
+    return made[0, len(ids) :].tolist()
+
+
+def test_factors_of_longrope_are_those_of_the_sequence() -> None:
+    """Up to 110 tokens short ones, and cached keys keep them; a beginning that long prompts share
+    with short ones is not shared in the cache. One after the other, and side by side in parts."""
+    directory, model = checkpoint("phi3-long")
+    llm, ids = loaded("phi3-long"), prompt(150)
+    np.testing.assert_allclose(llm.logits(ids), reference_logits(model, ids), atol=1e-4, rtol=0)
+    asked = [ids[:98], ids[:110], ids[:111], ids, ids[:102], ids[:140]]
+    expected = [cached(model, each, 20) for each in asked]
+    for given, made in zip(asked, expected):
+        assert llm.complete(given, 20).tokens == made
+        assert llm.complete(given, 20, speculate=4).tokens == made
+    engine = Engine.load(directory, context=176, batch=3, chunk=12, cache=256, threads=1)
+    try:
+        for given, pieces in zip(expected, engine.complete(asked, Wishes(20))):
+            assert [piece.token for piece in pieces if piece.token is not None] == given
+        load = engine.load_now()
+        assert load.reused and load.preempted
+    finally:
+        engine.close(10)
 
 
 @pytest.mark.parametrize("length", [1, 3, 16, 17])

@@ -17,6 +17,7 @@ from .decoder import Decoder
 from .elsewhere import Recorded, compiled
 from .loading import PRECISION, Loaded
 from .pictures import Pictures, given_left, given_places, given_rows
+from .rope import rows_at, switch_of
 from .scheduler import Part
 from .storage import Storage
 from .weights import give
@@ -48,7 +49,7 @@ def recorded(
     layout = (Layout.of(graph, tokens, chunk, batch), batch) if config.carries else None
     cache = PagedCache(graph, config, pages, page, positions, slots, table, kv, layout)
     pictures = given_rows(graph, config, tokens)
-    cache.places = given_places(graph, config, tokens)
+    cache.places = given_places(graph, config, context, tokens)
     cache.left = given_left(graph, config, tokens)
 
     def finish() -> None:
@@ -84,7 +85,7 @@ class BatchProgram:
         self.pictures: Pictures | None = None
         if config.pictures:  # until others are given
             self.pictures = Pictures(config.vocabulary, config.width * (1 + config.deep))
-        self._states = made.states
+        self._states, self.switch = made.states, switch_of(config, context)
 
     @classmethod
     def of(
@@ -119,6 +120,9 @@ class BatchProgram:
             ]
             places = [self.pictures.places(ids, start) for ids, start in fed]
             program["turned_at"] = np.concatenate(places)
+        if self.switch is not None:
+            prompts = np.repeat([part.sequence.prompt for part in parts], counts)
+            program["turned_at"] = rows_at(positions, prompts, self.switch)
         if self.pictures is not None and self.config.together:
             program["left"] = self.pictures.left([t for part in parts for t in part.tokens])
         program["positions"] = positions

@@ -84,6 +84,7 @@ class Engine:
         )
         if (seen := program.pictures) is not None and self.config.together:
             self._scheduler.unbroken = seen.unbroken
+        self._scheduler.switch = program.switch
         self._prefixes = prefixes
         if prefixes is not None:
             prefixes.read(self._scheduler.pages)

@@ -231,7 +231,7 @@ class LLM:
     def _checked(self, reply: Reply, guess: list[int]) -> Iterator[Piece]:
         """The pieces of the next token, and of those after it as long as the guess is what the
         reply chooses."""
-        for expected, logits in zip([*guess, None], self._after(reply.tokens, guess)):
+        for expected, logits in zip([*guess, None], self._after(reply, guess)):
             yield from reply.push(logits)
             if reply.finish is not None or reply.tokens[-1] != expected:
                 return
@@ -250,11 +250,12 @@ class LLM:
     def _grammars(self) -> Grammars:
         return Grammars(self.tokenizer, self.config.end_tokens)
 
-    def _after(self, ids: list[int], guess: list[int]) -> np.ndarray:
-        """Logits (1 + guess, vocabulary) after these tokens and after each of the guess; what the
-        cache holds of them is kept."""
+    def _after(self, reply: Reply, guess: list[int]) -> np.ndarray:
+        """Logits (1 + guess, vocabulary) after the reply's tokens and after each of the guess; what
+        the cache holds of them is kept."""
+        ids = reply.tokens
         with self._lock:
-            self.program.keep(common(self.program.tokens, ids[:-1]))
+            self.program.keep(common(self.program.tokens, ids[:-1]), reply.prompt)
             known = len(self.program.tokens)
             return self.program.feed(ids[known:] + guess, 1 + len(guess))
 

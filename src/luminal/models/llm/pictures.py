@@ -16,6 +16,7 @@ from ...errors import InputError
 from ...graph import Graph, Tensor
 from ...graph.index import Index
 from .config import DecoderConfig
+from .rope import switch_of
 
 MOST_ROWS = 1 << 16  # of all pictures that are held; the one not seen for longest goes first
 
@@ -149,10 +150,17 @@ def given_rows(graph: Graph, config: DecoderConfig, tokens: Index) -> Tensor | N
     return graph.tensor((tokens, config.width * (1 + config.deep)), name="pictures")
 
 
-def given_places(graph: Graph, config: DecoderConfig, tokens: Index) -> Tensor | None:
+def given_places(
+    graph: Graph, config: DecoderConfig, context: int, tokens: Index
+) -> Tensor | None:
     """The input for times, rows and columns of tokens (tokens, 3) i64, of a model whose rotary
-    positions have them (Qwen2-VL: Wang et al. 2024, https://arxiv.org/abs/2409.12191)."""
-    return graph.tensor((tokens, 3), "i64", "turned_at") if config.placed else None
+    positions have them (Qwen2-VL: Wang et al. 2024, https://arxiv.org/abs/2409.12191); or for
+    (tokens,) rows of tables with a `switch`."""
+    if config.placed:
+        return graph.tensor((tokens, 3), "i64", "turned_at")
+    if switch_of(config, context) is None:
+        return None
+    return graph.tensor((tokens,), "i64", "turned_at")
 
 
 def given_left(graph: Graph, config: DecoderConfig, tokens: Index) -> Tensor | None:

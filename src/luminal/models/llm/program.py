@@ -18,6 +18,7 @@ from .decoder import Decoder
 from .elsewhere import Recorded, compiled
 from .loading import PRECISION
 from .pictures import Pictures, check_tokens, given_left, given_places, given_rows
+from .rope import rows_at, switch_of
 from .storage import Storage
 from .weights import give, parameter_bytes
 
@@ -38,7 +39,7 @@ def recorded(
         model = Decoder(graph, config, context, storage)
     cache = ContiguousCache(graph, config, context, tokens, position, kv)
     pictures = given_rows(graph, config, tokens)
-    cache.places = given_places(graph, config, tokens)
+    cache.places = given_places(graph, config, context, tokens)
     cache.left = given_left(graph, config, tokens)
 
     def finish() -> None:
@@ -75,6 +76,7 @@ class DecoderProgram:
         if config.pictures:  # until others are given
             self.pictures = Pictures(config.vocabulary, config.width * (1 + config.deep))
         self.tokens: list[int] = []  # whose keys and values the cache holds
+        self._switch, self._prompt = switch_of(config, context), 0
 
     def feed(self, tokens: Sequence[int], wanted: int = 1) -> np.ndarray:
         """Logits (wanted, vocabulary) f32 after the last `wanted` of the tokens, which follow those
@@ -82,6 +84,8 @@ class DecoderProgram:
         if not len(tokens) or not 1 <= wanted <= len(tokens):
             raise InputError(f"{wanted} logits of {len(tokens)} tokens")
         self._check(tokens)
+        if not self.tokens:
+            self._prompt = self._prompt or len(tokens)
         parts: list[np.ndarray] = []
         first = len(tokens) - wanted  # logits are kept from here on
         start = 0
@@ -104,6 +108,9 @@ class DecoderProgram:
         if self.pictures is not None and self.config.placed:
             fed = [*self.tokens, *part]
             self._program["turned_at"] = self.pictures.places(fed, len(self.tokens))
+        if self._switch is not None:
+            positions = np.arange(len(self.tokens), len(self.tokens) + len(part))
+            self._program["turned_at"] = rows_at(positions, self._prompt, self._switch)
         if self.pictures is not None and self.config.together:
             self._program["left"] = self.pictures.left(part)
         self._program.run(position=len(self.tokens), wanted=wanted)
@@ -130,12 +137,21 @@ class DecoderProgram:
         self.tokens = [0] * min(position, self.context - 1)
         self.feed([0])
 
-    def keep(self, count: int) -> None:
+    def keep(self, count: int, prompt: int | None = None) -> None:
         """Forget all but the first `count` tokens; their keys and values stay for the next feed.
-        Where layers carry states, which hold all tokens at once, none stay then."""
+        Where layers carry states, which hold all tokens at once, none stay then. prompt: how many
+        tokens that of the sequence has (None: as before; of a new one, those of the next feed):
+        none stay where theirs made them turn otherwise (`rows_at`)."""
         if self.config.carries and count < len(self.tokens):
             count = 0
+        if prompt is not None and self._is_long(prompt) != self._is_long(self._prompt):
+            count = 0
+        if prompt is not None or not count:
+            self._prompt = prompt or 0
         del self.tokens[count:]
+
+    def _is_long(self, prompt: int) -> bool:
+        return self._switch is not None and prompt > self._switch
 
     def step_bytes(self, position: int) -> int:
         """Bytes that one step of decoding at a position must read: weights, keys and values."""

@@ -9,7 +9,7 @@ from ...graph import Graph, Tensor
 from ...nn.attention import turned
 from .cache import Cache
 from .config import DecoderConfig, Rope
-from .rope import tables
+from .rope import switch, tables
 
 
 class Rotary:
@@ -20,6 +20,7 @@ class Rotary:
         self.interleaved = rope.interleaved
         cos, sin = tables(rope, config, context)
         self.cos, self.sin = graph.constant(cos), graph.constant(sin)
+        self.context, self.most = context, switch(rope, config, context)
         self.axes = graph.constant(axes(rope, cos.shape[1])) if config.placed else None
 
     def turn(self, x: Tensor, cache: Cache) -> Tensor:
@@ -28,7 +29,12 @@ class Rotary:
         return turned(x, cos, sin, self.interleaved)
 
     def _rows(self, table: Tensor, cache: Cache) -> Tensor:
-        """At the tokens' positions, or at their times, rows and columns (tokens, 3)."""
+        """At the tokens' positions, or at their times, rows and columns (tokens, 3). Where there is
+        a switch, as `rows_at` says; a cache that knows no prompts (training) has long sequences."""
+        if self.most is not None:
+            if cache.places is not None:
+                return table.index_select(0, cache.places)
+            return cache.rows(table.narrow(0, self.most, self.context))
         if self.axes is None or cache.places is None:
             return cache.rows(table)
         time, row, column = (table.index_select(0, cache.places.select(1, n)) for n in range(3))

@@ -23,7 +23,7 @@ class Sequence:
     though others follow it; None: only those of the last one. guess: what may follow the tokens, to
     be checked by the next run. seat: its number among those that run; None: it waits.
     adapter: its number from 1 on, see `beside`; 0: none. reused: tokens of the prompt that were
-    found in pages when it first ran."""
+    found in pages when it first ran. prompt: how many tokens that has."""
 
     tokens: list[int]
     cached: int = 0
@@ -34,6 +34,10 @@ class Sequence:
     seat: int | None = None
     adapter: int = 0
     reused: int | None = None
+    prompt: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.prompt = len(self.tokens)
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,7 @@ class Scheduler:
         self.pages, self.page, self.chunk, self.batch = Pages(pages), page, chunk, batch
         self.reuse, self._seats = reuse, list(range(batch))[::-1]
         self.unbroken: Callable[[list[int], int, int], int] | None = None  # see `Pictures`
+        self.switch: int | None = None  # see `rows_at`
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
         self.preempted = self.reused = 0  # sequences given up for others; tokens found in pages
@@ -205,6 +210,8 @@ class Scheduler:
 
     def _keys(self, sequence: Sequence) -> list[bytes]:
         first = b"" if not sequence.adapter else b"adapter %d" % sequence.adapter
+        if self.switch is not None and sequence.prompt > self.switch:
+            first += b" long"
         extend_keys(sequence.keys, sequence.tokens, self.page, first)
         return sequence.keys
 
