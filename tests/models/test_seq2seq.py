@@ -14,7 +14,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import T5Config, T5ForConditionalGeneration
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, T5ForConditionalGeneration
 
 from luminal.cli.main import main
 from luminal.errors import InputError
@@ -36,7 +36,8 @@ SIZES: dict[str, Any] = {
 def tiny(directory: Path, more: dict[str, Any]) -> T5ForConditionalGeneration:
     """One of transformers, with its files."""
     torch.manual_seed(0)
-    model = T5ForConditionalGeneration(T5Config(**SIZES | more)).eval()
+    config = AutoConfig.for_model(**{"model_type": "t5"} | SIZES | more)
+    model = AutoModelForSeq2SeqLM.from_config(config).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.ndim > 1:
@@ -80,6 +81,17 @@ def test_tokens_equal_those_of_transformers(tmp_path: Path, more: dict[str, Any]
         t5.complete([])
     with pytest.raises(InputError, match="from 0 to 79"):
         t5.complete([80])
+
+
+@pytest.mark.parametrize("kind", ["t5", "mt5"])
+def test_what_logits_are_multiplied_by(tmp_path: Path, kind: str) -> None:
+    """A tied head of T5's scales them, one of mT5's does not."""
+    model = tiny(tmp_path, {"model_type": kind})
+    ids = [5, 6, 7]
+    with torch.no_grad():
+        wanted = model(torch.tensor([ids]), decoder_input_ids=torch.tensor([[0]])).logits[0].numpy()
+    got = T5(tmp_path, context=16, device="reference").logits(ids, [])
+    np.testing.assert_allclose(got, wanted, atol=1e-4 * np.abs(wanted).max(), rtol=0)
 
 
 def test_the_command_and_the_server_rewrite_a_text(tmp_path: Path) -> None:

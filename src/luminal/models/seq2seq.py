@@ -101,9 +101,7 @@ class T5:
         self.decoder = _decoder(given, self.config, context)
         self.start = given.count("decoder_start_token_id", given.count("pad_token_id", 0, 0), 0)
         self.ends = end_tokens(given) or (1,)
-        tied = given.flag("tie_word_embeddings", True)
-        scaled = given.flag("scale_decoder_outputs", tied)
-        state = _adapted(tensors, self.config, scaled)
+        state = _adapted(tensors, self.config, _is_scaled(given))
         arguments = {"config": self.config, "decoder": self.decoder, "most": context}
         made, self._reader = compiled(recorded_reader, arguments, options)
         give(self._reader, made.model, part_of(state, "encoder.", "memory."))
@@ -214,6 +212,14 @@ def _decoder(given: Fields, config: T5Config, context: int) -> DecoderConfig:
         layers=given.count("num_decoder_layers", config.num_layers), gated=config.gated,
         activation=config.act, attention_scale=1.0, relative=(config.buckets, config.distance),
     )  # fmt: skip
+
+
+def _is_scaled(given: Fields) -> bool:
+    """Whether logits are divided by the root of the width: where the head is tied, but never of an
+    mT5, as transformers has it."""
+    tied = given.flag("tie_word_embeddings", True)
+    mt5 = given.values.get("model_type") == "mt5"
+    return not mt5 and given.flag("scale_decoder_outputs", tied)
 
 
 def _adapted(state: State, config: T5Config, scaled: bool) -> State:
