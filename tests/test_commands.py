@@ -74,6 +74,14 @@ def test_a_place_for_results_is_looked_at_first(
     assert code == 2 and "out.png cannot be written" in error
 
 
+@pytest.mark.parametrize("command", [("detect", "x"), ("imagine", "x"), ("segment", "x")])
+def test_a_name_for_a_picture_is_looked_at_first(command: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "x").touch()
+    given = command[0], tmp_path / "x", "--model", tmp_path, "-o", tmp_path / "o.xyz"
+    code, _, error = run(*given)
+    assert code == 1 and "no format of pictures ends in '.xyz'" in error
+
+
 def test_results_of_onnx_models_are_written_whatever_they_are_called(tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
     helper, file = onnx.helper, tmp_path / "m.onnx"

@@ -216,6 +216,8 @@ def test_the_command(saved, tmp_path):
     assert np.abs(np.asarray(Image.open(out)).astype(int) - wanted).max() <= 1
     result = CliRunner().invoke(main, [*given, "--width", "5000"])
     assert result.exit_code == 1 and "up to 4096" in result.output
+    result = CliRunner().invoke(main, [*given, "--guidance", "nan"])
+    assert result.exit_code == 1 and "guidance is a finite number" in result.output
     result = CliRunner().invoke(main, ["imagine", "x", "--model", str(tmp_path)])
     assert result.exit_code == 1 and "no model_index.json" in result.output
 

@@ -31,10 +31,12 @@ def detect(
 ) -> None:  # fmt: skip
     """Print what is in IMAGE, with places in pixels, and draw it."""
     from ..models.vision.draw import drawn
-    from ..models.vision.images import read_image, write_image
+    from ..models.vision.images import check_name, read_image, write_image
     from ..models.vision.looker import detector_of
 
     with clear_errors():
+        if output is not None:
+            check_name(output)
         picture = read_image(image)
         source = load_model(model, threads) if model.suffix == ".onnx" else model
         detector = detector_of(source, size, device=device, threads=threads)

@@ -42,10 +42,10 @@ def imagine(
 ) -> None:  # fmt: skip
     """Make a picture of PROMPT."""
     from ..models.diffusion import Pipeline
-    from ..models.vision.images import pillow, write_image
+    from ..models.vision.images import check_name, write_image
 
     with clear_errors(), showing(progress):
-        pillow()
+        check_name(output)
         started = time.perf_counter()
         pipeline = Pipeline(model, threads, device)
         with Line(wishes["steps"] or pipeline.family.steps) as line:

@@ -57,12 +57,14 @@ def segment(
     """Print how much of IMAGE each object covers, and draw it. All points are about one object;
     each box is about one."""
     from ..models.vision.draw import shaded
-    from ..models.vision.images import read_image, to_array, write_image
+    from ..models.vision.images import check_name, read_image, to_array, write_image
     from ..models.vision.segmenter import Segmenter, checked
 
     if len(boxes) > 1 and (points or background):
         raise click.UsageError("points go with one box at most")
     with clear_errors():
+        if output is not None:
+            check_name(output)
         picture = read_image(image)
         for box in boxes or (None,):
             checked(picture.size, points, background, box)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -65,6 +66,9 @@ class Pipeline:
             width, height = start.size
         width, height = width or family.size * factor, height or family.size * factor
         self._check(width, height, strength, prompt)
+        guidance = family.guidance if guidance is None else guidance
+        if not math.isfinite(guidance):
+            raise InputError(f"guidance is a finite number, not {guidance}")
         rng = np.random.default_rng(seed)
         shape = (1, family.channels, height // factor, width // factor)
         noise = _normal(rng, shape) if noise is None else np.asarray(noise, np.float32)
@@ -72,7 +76,6 @@ class Pipeline:
             raise InputError(f"noise has the shape {shape} here, not {noise.shape}")
         if negative and family.distilled:
             raise InputError("this model has no run without the prompt: nothing to be negative of")
-        guidance = family.guidance if guidance is None else guidance
         guided = guidance > 1 and not family.distilled
         plan = self._plan(steps or family.steps, sampler, start, strength, shape)
         latents, given = self._first(plan, noise, start, inside, strength, rng)

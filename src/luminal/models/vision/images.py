@@ -124,6 +124,13 @@ def to_array(image: Any) -> np.ndarray:
     return np.asarray(image, np.uint8)
 
 
+def check_name(path: Path) -> None:
+    """Raises InputError where no picture can be written under this name."""
+    module, end = pillow(), path.suffix.lower()
+    if module.registered_extensions().get(end) not in module.SAVE:
+        raise InputError(f"{path}: no format of pictures ends in {end!r}; take .png")
+
+
 def write_image(path: Path, picture: np.ndarray) -> None:
     """Write (height, width, 3) u8 in the format of the file's name. Raises InputError."""
     try:
