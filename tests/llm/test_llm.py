@@ -7,6 +7,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -88,6 +89,16 @@ def test_the_context_ends_a_reply() -> None:
     with pytest.raises(InputError, match="129 tokens, the context 128"):
         llm.generate([5] * 129)
     assert llm.complete([5] * 128, 50).tokens
+
+
+@pytest.mark.parametrize("wrong", [
+    {"prompt": None}, {"prompt": 5}, {"prompt": b"a"}, {"stop": 5}, {"stop": [5]},
+    {"max_tokens": 0}, {"max_tokens": -1}, {"max_tokens": "a"}, {"max_tokens": 1.5},
+])  # fmt: skip
+def test_what_is_no_prompt_no_stop_and_no_number(wrong: dict[str, Any]) -> None:
+    for ask in (model().complete, model().generate):
+        with pytest.raises(InputError, match=next(iter(wrong))):
+            ask(**{"prompt": [5, 6]} | wrong)
 
 
 def test_wrong_options() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -217,8 +217,6 @@ class LLM:
         seen = check_tokens(ids, self.config.vocabulary, self.program.pictures)
         reply = Reply(ids, wishes, self.tokenizer, self.context, seen)
         guesser: Guesser = self._draft or Lookup()
-        if max_tokens < 1:
-            yield reply.end("length")
         while reply.finish is None:
             count = min(speculate, reply.left - 1)
             guess = self._guess(guesser, reply.tokens, count) if count else []
@@ -240,6 +238,10 @@ class LLM:
         self, limit: int, stop: str | Sequence[str], logprobs: bool, sampling: dict[str, Any]
     ) -> Wishes:
         texts = [stop] if isinstance(stop, str) else stop
+        if not isinstance(limit, (int, np.integer)) or limit < 1:
+            raise InputError(f"max_tokens={limit!r}: a whole number of at least 1")
+        if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
+            raise InputError(f"stop={stop!r}: a text, or a list of those")
         schema, likely = sampling.pop("schema", None), 0 if logprobs else None
         form = None if schema is None else self._grammars.form(json_grammar(schema))
         chosen = _sampling(sampling)
@@ -265,6 +267,8 @@ class LLM:
         """Token ids of a text, of a conversation, or as given."""
         if isinstance(prompt, str):
             return self.tokenizer.encode(prompt)
+        if isinstance(prompt, bytes) or not isinstance(prompt, Iterable):
+            raise InputError(f"a prompt is a text, a list of messages or of token ids: {prompt!r}")
         messages = [entry for entry in prompt if not isinstance(entry, (int, np.integer))]
         if messages:
             return self.tokenizer.chat(messages)
