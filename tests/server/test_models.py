@@ -203,3 +203,9 @@ def test_other_models_are_looked_at_before_the_first_is_loaded(tmp_path: Path) -
         folder = tmp_path if option == "--speech" else tmp_path / "none"
         told = CliRunner().invoke(main, ["serve", "luminal-tiny", option, str(folder)])
         assert told.exit_code == 1 and fault in told.stderr, told.output
+    made(tmp_path, "BertConfig", "BertModel")
+    wrong = ("--embeddings", checkpoint("llama3")[0], "is no model of embeddings: "), (
+        "--reranker", tmp_path, "is no reranker: ")  # fmt: skip
+    for option, folder, fault in wrong:
+        told = CliRunner().invoke(main, ["serve", "luminal-tiny", option, str(folder)])
+        assert told.exit_code == 1 and fault in told.stderr, told.output

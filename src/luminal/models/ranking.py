@@ -74,8 +74,7 @@ class Reranker:
         self, directory: str | Path, max_tokens: int | None = None, **options: Any
     ) -> None:
         self._reader = _Reader(Path(directory), _scores, max_tokens, **options)
-        if (labels := self._reader.output.shape[1]) != 1:
-            raise Unsupported(f"{directory}: a classifier of {labels} labels, not of one, a score")
+        _check_labels(Path(directory), self._reader.output)
 
     @property
     def peak_bytes(self) -> int:
@@ -96,6 +95,19 @@ class Reranker:
         rows = self._reader.rows(pairs, batch_size)
         scores = np.array([row[0] for row, _ in rows], np.float32)
         return scores, sum(int(real.sum()) for _, real in rows)
+
+
+def check_reranker(directory: Path) -> None:
+    """Raises what `Reranker` does where none is there; nothing is compiled."""
+    graph, backbone = Graph(), backbone_of(directory)
+    hidden = graph.tensor((1, 1, backbone.width), name="hidden")
+    mask = graph.tensor((1, 1), "bool", "mask")
+    _check_labels(directory, _scores(graph, backbone)(hidden, mask))
+
+
+def _check_labels(directory: Path, scores: Tensor) -> None:
+    if (labels := scores.shape[1]) != 1:
+        raise Unsupported(f"{directory}: a classifier of {labels} labels, not of one, a score")
 
 
 class SparseEncoder:

@@ -113,6 +113,12 @@ class SentenceEncoder:
         return self.program[self.vectors]
 
 
+def check_encoder(directory: Path) -> None:
+    """Raises what `SentenceEncoder` does where none is there; nothing is compiled."""
+    backbone_of(directory)
+    Pooling.load(directory)
+
+
 def recorded(
     backbone: Backbone, pooling: Pooling, max_tokens: int
 ) -> tuple[Graph, Tensor, Tensor, Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,13 +12,15 @@ from typing import Any
 
 import uvicorn
 
-from ..errors import InputError, WeightsError
+from ..errors import InputError, Unsupported, WeightsError
 from ..models.kinds import is_t5
 from ..models.llm import Engine
 from ..models.llm.cache import cache_bytes
 from ..models.llm.loading import DEFAULT_CONTEXT
 from ..models.llm.packaged import NAME, located
 from ..models.llm.source import open_source
+from ..models.ranking import check_reranker
+from ..models.sentence import check_encoder
 from ..models.speech.load import speech_kind
 from ..weights.fields import exists
 from ..weights.gguf import gguf_file
@@ -159,8 +161,8 @@ class _Beside:
         vectors, ranks, hears, paints = map(
             _named, (options.embeddings, options.reranker, options.speech, options.images)
         )
-        _check_folder(vectors.path, "a model of embeddings")
-        _check_folder(ranks.path, "a reranker")
+        _check(vectors.path, "a model of embeddings", check_encoder)
+        _check(ranks.path, "a reranker", check_reranker)
         if hears.place is not None:
             speech_kind(locate(hears.place))
         ranker, painter = ranks.path, paints.path
@@ -181,11 +183,17 @@ def _check_room(name: str, first: Engine, memory: int | None) -> None:
         )
 
 
-def _check_folder(folder: Path | None, what: str) -> None:
-    there = folder is None or gguf_file(folder) or (folder / "config.json").is_file()
-    if not there:
+def _check(folder: Path | None, what: str, kind: Callable[[Path], None]) -> None:
+    """kind: raises where a folder or a file holds none of that kind."""
+    if folder is None:
+        return
+    if not gguf_file(folder) and not (folder / "config.json").is_file():
         raise WeightsError(f"{folder}: no config.json: {what} is a directory as Hugging Face "
                            "writes it, or a GGUF file")  # fmt: skip
+    try:
+        kind(folder)
+    except (WeightsError, Unsupported) as error:
+        raise type(error)(f"{folder} is no {what.partition(' ')[2]}: {error}") from None
 
 
 def _load(model: str | None, options: Options) -> Engine:
