@@ -45,11 +45,12 @@ TOWER = {"hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 3,
          "num_attention_heads": 2, "image_size": SIZE, "patch_size": PATCH}  # fmt: skip
 
 
-def llava(vision="CLIPVisionConfig", layer=-2, kept="default"):
+def llava(vision="CLIPVisionConfig", layer=-2, kept="default", bias=True):
     config = transformers.LlavaConfig(
         vision_config=getattr(transformers, vision)(**TOWER),
         text_config=transformers.LlamaConfig(**TEXT), image_token_index=12,
         vision_feature_layer=layer, vision_feature_select_strategy=kept,
+        multimodal_projector_bias=bias,
     )  # fmt: skip
     return transformers.LlavaForConditionalGeneration(config)
 
@@ -102,7 +103,7 @@ def pixtral(kind):
 
 KINDS = {
     "llava": llava,
-    "llava-siglip": lambda: llava("SiglipVisionConfig", -1, "full"),
+    "llava-siglip": lambda: llava("SiglipVisionConfig", -1, "full", False),
     "llava-next": llava_next,
     "pixtral": lambda: pixtral("llava"),
     "mistral3": lambda: pixtral("mistral3"),

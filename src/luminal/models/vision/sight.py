@@ -251,8 +251,9 @@ class LlavaNet(nn.Module):
         self.vision_tower = Tower(graph, tower)
         self.layer = int(given.number("vision_feature_layer", -2))
         self.skip = int(given.text("vision_feature_select_strategy", "default") == "default")
-        self.linear_1 = nn.Linear(graph, tower.hidden_size, width)
-        self.linear_2 = nn.Linear(graph, width, width)
+        bias = given.flag("multimodal_projector_bias", True)
+        self.linear_1 = nn.Linear(graph, tower.hidden_size, width, bias=bias)
+        self.linear_2 = nn.Linear(graph, width, width, bias=bias)
         self.activation = activation_of(given.text("projector_hidden_act", "gelu"))
 
     def forward(self, pixels: Tensor) -> Tensor:
