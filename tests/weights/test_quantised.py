@@ -78,6 +78,13 @@ def compressed(bits: int, group: int, symmetric: bool, dtype: Any, kind: str) ->
     return {"quant_method": "compressed-tensors"}, state, values, kind
 
 
+def compressed_whole() -> Case:
+    config, state, _, kind = compressed(4, IN, True, np.float16, "q4")
+    state["weight_scale"] = np.full(1, 0.25, np.float16)
+    quants = np.stack([state["weight_packed"].view(np.uint8) >> at & 15 for at in (0, 4)], -1)
+    return config, state, (quants.reshape(OUT, IN) - np.float32(8)) * np.float32(0.25), kind
+
+
 def compressed_bytes() -> Case:
     raw = RANDOM.integers(-128, 128, (OUT, IN)).astype(np.int8)
     scales = RANDOM.random((OUT, 1)).astype(ml_dtypes.bfloat16)
@@ -166,6 +173,9 @@ CASES: dict[str, Callable[[], Case]] = {
     "compressed-4": lambda: compressed(4, 128, True, ml_dtypes.bfloat16, "q4f"),
     "compressed-4-zeros": lambda: compressed(4, 64, False, ml_dtypes.bfloat16, "q8f"),
     "compressed-4-channel": lambda: compressed(4, IN, False, np.float16, "q4k"),
+    "compressed-5": lambda: compressed(5, 32, True, ml_dtypes.bfloat16, "q8f"),
+    "compressed-6": lambda: compressed(6, 32, False, np.float16, "f32"),
+    "compressed-4-whole": compressed_whole,
     "compressed-8": compressed_bytes,
     "compressed-fp8": lambda: fp8("compressed-tensors", "weight_scale", None),
     "compressed-mxfp8": mxfp8,

@@ -91,8 +91,8 @@ def grouped(
 
     def even() -> Quants:
         found = quants().reshape(out, -1, 32)
-        if bits == 8:
-            return Quants((found ^ 0x80).view(np.int8), blocks(scales))
+        if bits > 4:
+            return Quants((found - np.uint8(middle)).view(np.int8), blocks(scales))
         return Quants(found, blocks(scales), shift=middle)
 
     def uneven() -> Quants:
@@ -246,10 +246,12 @@ def _compressed(state: State, config: Fields, floats: str) -> State:
 
 def _integers(state: State, stem: str, config: Fields, floats: str) -> Packed:
     """weight_packed i32 (out, in * bits / 32) of numbers that 2 ** (bits - 1) was added to;
-    weight_scale (out, groups), weight_zero_point (out * bits / 32, groups), weight_shape."""
+    weight_scale (out, groups) or one, weight_zero_point (out * bits / 32, groups), weight_shape."""
     words, scales = _part(state, f"{stem}.weight_packed"), _part(state, f"{stem}.weight_scale")
     out, inside = (int(n) for n in _part(state, f"{stem}.weight_shape"))
-    bits = next((b for b in (2, 3, 4, 8) if words.shape == (out, -(-inside * b // 32))), 0)
+    if scales.size == 1:
+        scales = np.broadcast_to(scales.reshape(1, 1), (out, 1))
+    bits = next((b for b in range(2, 9) if words.shape == (out, -(-inside * b // 32))), 0)
     _check(stem, bool(bits) and scales.ndim == 2 and len(scales) == out)
     order = state.pop(f"{stem}.weight_g_idx", None)
     zeros = np.full(scales.shape, 2 ** (bits - 1), np.uint8)
