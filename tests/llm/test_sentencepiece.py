@@ -46,6 +46,11 @@ def test_only_spaces_are_squeezed(tmp_path: Path) -> None:
         assert ours.encode(text, add_special_tokens=False).ids == theirs.encode(text), text
 
 
+def test_spaces_behind_pieces_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(Unsupported, match="treat_whitespace_as_suffix"):
+        read_model(train(tmp_path, "unigram", treat_whitespace_as_suffix=True))
+
+
 def test_a_directory_with_its_settings(tmp_path: Path) -> None:
     train(tmp_path, "bpe", normalization_rule_name="identity", remove_extra_whitespaces=False)
     added = {"400": {"content": "<|new|>", "special": True}}

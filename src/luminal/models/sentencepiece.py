@@ -23,7 +23,8 @@ UNKNOWN, CONTROL, USER = 2, 3, 4
 @dataclass(frozen=True)
 class Spec:
     """pieces: text, score and kind of each. kind: of the model. charsmap: of the normalizer.
-    prefix: whether a space comes before a text; squeezed: spaces in a row are one."""
+    prefix: whether a space comes before a text; squeezed: spaces in a row are one. suffix: whether
+    spaces belong to what comes before them."""
 
     pieces: list[tuple[str, float, int]]
     kind: int
@@ -31,6 +32,7 @@ class Spec:
     prefix: bool
     squeezed: bool
     bytes_for_unknown: bool
+    suffix: bool = False
 
 
 def read_model(file: Path) -> Any:
@@ -44,6 +46,8 @@ def read_model(file: Path) -> Any:
         raise WeightsError(f"{file}: not a sentencepiece model: {error}") from None
     if spec.kind not in (UNIGRAM, BPE) or not spec.pieces:
         raise Unsupported(f"{file}: a sentencepiece model that is neither unigram nor BPE")
+    if spec.suffix:
+        raise Unsupported(f"{file}: pieces that end in their spaces (treat_whitespace_as_suffix)")
     try:
         return made(spec)
     except BaseException as error:
@@ -96,8 +100,10 @@ def _spec(data: bytes) -> Spec:
             trainer = dict(_fields(value))
         elif number == 3:
             normalizer = dict(_fields(value))
-    return Spec(pieces, trainer.get(3, UNIGRAM), normalizer.get(2, b""), bool(normalizer.get(3, 1)),
-                bool(normalizer.get(4, 1)), bool(trainer.get(35, 0)))  # fmt: skip
+    return Spec(
+        pieces, trainer.get(3, UNIGRAM), normalizer.get(2, b""), bool(normalizer.get(3, 1)),
+        bool(normalizer.get(4, 1)), bool(trainer.get(35, 0)), bool(trainer.get(24, 0)),
+    )  # fmt: skip
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
