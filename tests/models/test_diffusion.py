@@ -1,6 +1,7 @@
 """Pipelines of diffusers with tiny random weights: the same pictures."""
 
 import io
+import shutil
 from base64 import b64decode
 
 import diffusers
@@ -9,6 +10,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from PIL import Image
+from safetensors.torch import load_file
 from starlette.testclient import TestClient
 
 from luminal.cli import main
@@ -201,6 +203,20 @@ def test_what_cannot_be(saved, ours, tmp_path):
     (tmp_path / "model_index.json").write_text((folder / "model_index.json").read_text())
     with pytest.raises(LuminalError, match="unet"):
         Pipeline(tmp_path)
+
+
+def test_a_folder_of_pytorchs_files(saved, tmp_path):
+    folder, _ = saved("smallest")
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    for file in copy.glob("*/*.safetensors"):
+        stem = "pytorch_model" if file.stem == "model" else file.stem
+        torch.save(load_file(file), file.with_name(f"{stem}.bin"))
+        file.unlink()
+    asked = {"steps": 1, "seed": 4}
+    found, wanted = (
+        Pipeline(place, device="reference")("a red light", **asked) for place in (copy, folder)
+    )
+    np.testing.assert_array_equal(found, wanted)
 
 
 def test_the_command(saved, tmp_path):

@@ -10,9 +10,11 @@ import numpy as np
 
 from ...errors import WeightsError
 from ...weights import Safetensors
+from ...weights.checkpoints import read_pickle
 from ...weights.fields import Fields, exists
 
 INDEX = "model_index.json"
+NAMES = ("diffusion_pytorch_model", "pytorch_model")  # of files of weights
 
 
 class Folder:
@@ -52,9 +54,12 @@ class Folder:
 
 def weights_of(place: Path) -> Mapping[str, np.ndarray]:
     """The tensors of a folder: of a sharded model, of the file of the usual name, or of the only
-    variant. Raises WeightsError."""
+    variant; without safetensors those of PyTorch's file. Raises WeightsError."""
+    pickles = [place / f"{name}.bin" for name in NAMES if exists(place / f"{name}.bin")]
+    if pickles and not any(place.glob("*.safetensors*")):
+        return read_pickle(pickles[0])
     files = [file for file in sorted(place.glob("*.safetensors")) if file.stem.count(".") == 0]
-    plain = [file for file in files if file.stem in ("model", "diffusion_pytorch_model")]
+    plain = [file for file in files if file.stem in ("model", NAMES[0])]
     if sorted(place.glob("*.safetensors.index.json")) or not plain:
         variants = sorted(place.glob("*.fp16.safetensors"))
         many = list(place.glob("*.index.json"))
