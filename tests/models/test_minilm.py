@@ -87,7 +87,7 @@ def test_bad_directories(tmp_path):
     with pytest.raises(WeightsError, match=r"config\.json"):
         SentenceEncoder(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}))
-    with pytest.raises(WeightsError, match=r"one of bert, .*not 'llama'"):
+    with pytest.raises(WeightsError, match=r"llama. without a modules"):
         SentenceEncoder(tmp_path)
 
 

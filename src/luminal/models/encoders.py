@@ -147,7 +147,7 @@ def backbone_of(directory: Path) -> Backbone:
         t5 = architecture_of(found) in T5_FILES
         return t5_backbone(found) if t5 else gguf_backbone(found)
     given = Fields.load(directory / "config.json")
-    decoder = given.values.get("model_type") in FAMILIES
+    decoder = given.values.get("model_type") in tuple(FAMILIES)
     kind = given.text("model_type", among=FAMILIES if decoder else (*KINDS, *ROTARY))
     if decoder and not exists(directory / "modules.json"):
         raise WeightsError(f"{directory}: a language model ({kind}) without a modules.json, which "
