@@ -77,20 +77,6 @@ FIXED: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {  # sizes 
     "reshape mixed": (lambda x: x.reshape(9, 4)[1:8].permute(1, 0).reshape(14, 2), [(6, 6)]),
     "long reach": (lambda x: x.reshape(3, 2, 2).permute(2, 0, 1).reshape(12)[::5], [(12,)]),
 }
-WITH_TIES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
-    "max": (lambda x, y: x.maximum(y), [[1, 2, 3], [1, 0, 3]]),
-    "max of": (lambda x: x.amax(1), [[[1, 3, 3], [2, 2, 2]]]),
-    "min of": (lambda x: x.amin((0, 1)), [[[1, 3, 1], [2, 2, 1]]]),
-    "relu": (lambda x: x.relu(), [[-1, 0, 2]]),
-    "clamp": (lambda x: x.clamp(0, 2) * x.clamp(min=-1), [[-1, 0, 1, 2, 3]]),
-    "clamp and relu": (lambda x: x.clamp(min=0) + x.relu() * 3, [[-1, 0, 1]]),
-    "abs": (lambda x: x.abs(), [[-1, 0, 2]]),
-    "cummax": (lambda x: x.cummax(0).values, [[1, 3, 3, 2, 3, 4]]),
-    "cummin": (lambda x: x.cummin(0).values, [[4, 3, 3, 2, 3, 4]]),
-    "prod": (lambda x: x.prod(1), [[[2, 0, 3], [0, 0, 4], [2, 3, 4]]]),
-    "pow of whole numbers": (lambda x, y: x**y, [[2, 3, 0, 5, 0], [3, 2, 2, 0, 0]]),
-    "cumprod": (lambda x: x.cumprod(1), [[[2, 0, 3, 5], [0, 2, 0, 4], [2, 3, 4, 5]]]),
-}
 PLACES = np.array([[0, 2, 2], [2, 1, 0], [0, 0, 2], [2, 2, 1]])
 MODES = ["sum", "prod", "amax", "amin"]
 
@@ -171,21 +157,6 @@ def of_torch(function: Any, arrays: list[np.ndarray], weight: np.ndarray) -> lis
     leaves = [torch.tensor(a, requires_grad=True) for a in arrays]
     (function(*leaves) * torch.tensor(weight)).sum().backward()
     return [leaf.grad.numpy() for leaf in leaves]
-
-
-@pytest.mark.parametrize("name", WITH_TIES)
-def test_ties_and_zeros_as_pytorch_has_them(name: str) -> None:
-    function, values = WITH_TIES[name]
-    arrays = [np.array(v, np.float64) for v in values]
-    d = Derivatives(function, arrays)
-    (weight,) = draw([tuple(d.y.shape)], 2)
-    along = draw([a.shape for a in arrays], 5)
-    feeds = (d.inputs, arrays), (d.along, along), ([d.weight], [weight])
-    tangent, *gradients = d.values([d.tangent, *d.gradients], *feeds)
-    for mine, theirs in zip(gradients, of_torch(function, arrays, weight)):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-12)
-    pulled = sum((g * v).sum() for g, v in zip(gradients, along))
-    np.testing.assert_allclose(pulled, (weight * tangent).sum(), rtol=1e-9)
 
 
 def test_gather():

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from . import fft, methods, movement, protocol, random, spelling
 from .elementwise import (
-    abs, add, addcdiv, addcmul, ceil, clamp, div, floor, floor_divide, fmax, fmin, frac,
+    abs, add, addcdiv, addcmul, ceil, div, floor, floor_divide, fmax, fmin, frac,
     isclose, isfinite, isinf, lerp, maximum, minimum, mul, nan_to_num, neg, reciprocal, round,
     rsub, sign, square, sub, trunc,
 )  # fmt: skip
+from .clamping import clamp, clamp_max, clamp_min
 from .logic import (
     cast, eq, ge, gt, isnan, isneginf, isposinf, le, logical_and, logical_not, logical_or,
     logical_xor, lt, masked_fill, ne, where,

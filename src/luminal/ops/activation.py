@@ -6,7 +6,8 @@ import math
 
 from ..graph.tensor import Tensor
 from .base import Value, composite, dim_of, extent, floating
-from .elementwise import abs, add, clamp, div, limited, maximum, mul, neg, reciprocal, sub
+from .clamping import clamp, limited
+from .elementwise import abs, add, div, maximum, mul, neg, reciprocal, sub
 from .erf import erf
 from .logic import gt, le, logical_and, lt, masked_fill, where
 from .math import LOG2_E, expm1, log_one_and_exp, tanh

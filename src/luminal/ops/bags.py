@@ -7,7 +7,8 @@ from ..graph.dtype import f32, i64
 from ..graph.index import Index
 from ..graph.tensor import Tensor
 from .base import composite, count, extent, full_like, literal, positions, size_value
-from .elementwise import add, clamp, div, mul, sub
+from .clamping import clamp
+from .elementwise import add, div, mul, sub
 from .indexing import as_i64, scatter_add, scatter_reduce, selected
 from .logic import eq, ge, ne, where
 from .reduction import reduce

@@ -183,6 +183,15 @@ def composite(function: AnyFunction) -> AnyFunction:
     return wrapped  # type: ignore[return-value]
 
 
+def named(x: Tensor, known: Composite) -> Tensor:
+    """x under a name that nothing else has, as the result of this."""
+    name = x
+    while True:  # one cast more is `stop_gradient` of it
+        name = x.graph.apply("cast", [x.graph.apply("cast", [name], x.dtype)], x.dtype)
+        if x.graph.composites.setdefault(name.node, known) == known:
+            return name
+
+
 # ---- dimensions
 
 

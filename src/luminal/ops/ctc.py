@@ -9,7 +9,8 @@ import numpy as np
 from ..graph.dtype import i64
 from ..graph.tensor import Tensor
 from .base import extent, full_like, literal, static
-from .elementwise import add, clamp, div, floor_divide, isinf, mul, neg, sub
+from .clamping import clamp
+from .elementwise import add, div, floor_divide, isinf, mul, neg, sub
 from .indexing import gather, take
 from .logic import eq, logical_and, lt, ne, where
 from .loss import reduced

@@ -11,15 +11,12 @@ from ..graph.tensor import Tensor
 from .base import (
     Value,
     binary,
-    composite,
     floating,
     full_like,
     graph_of,
-    holding,
     literal,
     operands,
     result_type,
-    tensor_of,
 )
 from .logic import eq, isnan, isneginf, isposinf, le, logical_and, logical_or, lt, ne, where
 
@@ -154,7 +151,7 @@ def reciprocal(x: Tensor) -> Tensor:
 def maximum(a: Value, b: Value) -> Tensor:
     """The larger; NaN if either is.
 
-    >>> ops.clamp_min(cx.constant([1.0, 5.0]), 3.0).numpy()
+    >>> ops.maximum(cx.constant([1.0, 5.0]), 3.0).numpy()
     array([3., 5.], dtype=float32)
     """
     return binary("max", a, b)
@@ -163,7 +160,7 @@ def maximum(a: Value, b: Value) -> Tensor:
 def minimum(a: Value, b: Value) -> Tensor:
     """The smaller; NaN if either is.
 
-    >>> ops.clamp_max(cx.constant([1.0, 5.0]), 3.0).numpy()
+    >>> ops.minimum(cx.constant([1.0, 5.0]), 3.0).numpy()
     array([1., 3.], dtype=float32)
     """
     return binary("min", a, b)
@@ -274,37 +271,6 @@ def _round_digits(x: Tensor, decimals: int) -> Tensor:
     if decimals > 0:
         return div(round(mul(x, scale)), scale)
     return mul(round(div(x, scale)), scale)
-
-
-def clamp(x: Tensor, min: Value | None = None, max: Value | None = None) -> Tensor:
-    """x limited to min .. max; NaN stays. Where a limit that is a number is met the slope is 1,
-    that of `limited` 0.
-
-    >>> ops.clamp(cx.constant([-2.0, 0.5, 3.0]), -1.0, 1.0).numpy()
-    array([-1. ,  0.5,  1. ], dtype=float32)
-    """
-    kind = result_type(x, *(limit for limit in (min, max) if limit is not None))
-    if kind.is_float and not x.dtype.is_float:  # before a limit: -1 is no u8
-        x = x.cast(kind)
-    numbers = not isinstance(min, Tensor) and not isinstance(max, Tensor)
-    if numbers and x.dtype.is_float and not (min is None and max is None):
-        return _clamp(x, min, max)
-    return limited(x, min, max)
-
-
-@composite
-def _clamp(x: Tensor, low: Value | None, high: Value | None) -> Tensor:
-    """The limits come first: other nodes than those of `limited`."""
-    if low is not None:
-        x = maximum(tensor_of(x.graph, low, x.dtype), x)
-    return x if high is None else minimum(tensor_of(x.graph, high, x.dtype), x)
-
-
-def limited(x: Tensor, min: Value | None = None, max: Value | None = None) -> Tensor:
-    """As clamp, flat at the limits too: PyTorch's hardtanh."""
-    if min is not None:
-        x = maximum(x, holding(min, x.dtype))
-    return x if max is None else minimum(x, holding(max, x.dtype))
 
 
 def lerp(start: Tensor, end: Tensor, weight: Value) -> Tensor:

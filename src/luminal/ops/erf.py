@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ..graph.tensor import Tensor
 from .base import composite, floating, full_like, magnitude
+from .clamping import clamp
 from .coefficients import ERF, ERFC
-from .elementwise import abs, add, clamp, div, isinf, mul, neg, square, sub
+from .elementwise import abs, add, div, isinf, mul, neg, square, sub
 from .logic import lt, where
 from .math import exp, polynomial
 

@@ -13,11 +13,11 @@ from typing import Any
 from ..graph.dtype import f32, f64
 from ..graph.tensor import Tensor
 from .base import composite, full_like
+from .clamping import clamp
 from .coefficients import ERFC
 from .elementwise import (
     abs,
     add,
-    clamp,
     div,
     floor,
     isinf,

@@ -6,7 +6,8 @@ from ..errors import ShapeError
 from ..graph.dtype import i64
 from ..graph.tensor import Tensor
 from .base import broadcast, composite, extent, floating, full_like, size_value
-from .elementwise import abs, add, clamp, div, maximum, mul, neg, square, sub
+from .clamping import clamp
+from .elementwise import abs, add, div, maximum, mul, neg, square, sub
 from .indexing import gather, index_select
 from .logic import eq, lt, ne, where
 from .logits import log_softmax

@@ -10,7 +10,8 @@ from ..graph.dtype import i64
 from ..graph.tensor import Tensor
 from .activation import logsigmoid
 from .base import extent, floating, positions, tensor_of
-from .elementwise import add, clamp, div, maximum, minimum, mul, neg, square, sub
+from .clamping import clamp
+from .elementwise import add, div, maximum, minimum, mul, neg, square, sub
 from .indexing import gather
 from .logic import eq, gt, logical_and, logical_not, lt, where
 from .loss import pairwise_distance, reduced

@@ -19,7 +19,8 @@ from .base import (
     magnitude,
     operands,
 )
-from .elementwise import abs, add, clamp, div, isinf, maximum, mul, neg, reciprocal, square, sub
+from .clamping import clamp
+from .elementwise import abs, add, div, isinf, maximum, mul, neg, reciprocal, square, sub
 from .logic import eq, gt, isnan, logical_and, logical_or, lt, ne, where
 
 LOG2_E = math.log2(math.e)

@@ -11,7 +11,7 @@ from ..errors import ShapeError
 from ..graph.dtype import i64
 from ..graph.index import Index
 from ..graph.tensor import Tensor
-from .base import extent, full_like, literal, per_dim, static
+from .base import composite, extent, full_like, literal, per_dim, static
 from .conv import Numbers
 from .creation import arange
 from .elementwise import add, mul, sub
@@ -30,22 +30,27 @@ def _maxima(x: Tensor, n: int, windows: Windows, return_indices: bool) -> Pooled
     """Over the last n dimensions of the windows."""
     elements = windows(x, x.dtype.lowest)
     if not return_indices:
-        return reduce("max", elements, tuple(range(elements.ndim - n, elements.ndim)))
+        return _first(elements, tuple(range(elements.ndim - n, elements.ndim)))
     flat = Index.of(0)
     for d in range(x.ndim - n, x.ndim):
         flat = flat * extent(x, d) + Index.of(f"i{d}")
     return first_best(elements, windows(x.graph.iota(x.shape, flat, i64), i64.highest), n)
 
 
+@composite
+def _first(elements: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """The maxima; all the slope is that of the first element that attains one."""
+    return reduce("max", elements, dims)
+
+
 def first_best(elements: Tensor, numbers: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """Over the last n dimensions: (the largest element, the smallest number of one so large)."""
     inner = tuple(range(elements.ndim - n, elements.ndim))
-    best = reduce("max", elements, inner, keepdim=True)
-    hit = eq(elements, best)
+    hit = eq(elements, reduce("max", elements, inner, keepdim=True))
     if elements.dtype.is_float:
         hit = logical_or(hit, isnan(elements))
     places = reduce("min", where(hit, numbers, full_like(numbers, i64.highest)), inner)
-    return best.squeeze(inner), places
+    return _first(elements, inner), places
 
 
 def _max_pool(
@@ -101,19 +106,31 @@ def max_pool3d(
 def _adaptive(
     n: int, x: Tensor, output_size: Sequence[int | None] | int | None, return_indices: bool
 ) -> Any:
-    sizes = adaptive_sizes(n, output_size)
-    if not return_indices:  # one dimension after the other, which is less work
-        for d, size in enumerate(sizes, x.ndim - n):
-            if size is not None:
-                x = reduce("max", adaptive_windows(x, d, size, x.dtype.lowest), x.ndim)
-        return x
+    sizes = tuple(adaptive_sizes(n, output_size))
+    return adaptive_at_once(x, sizes, True) if return_indices else _adaptive_max(x, sizes)
+
+
+@composite
+def _adaptive_max(x: Tensor, sizes: Sequence[int | None]) -> Tensor:
+    """One dimension after the other, which is less work."""
+    for d, size in enumerate(sizes, x.ndim - len(sizes)):
+        if size is not None:
+            x = reduce("max", adaptive_windows(x, d, size, x.dtype.lowest), x.ndim)
+    return x
+
+
+def adaptive_at_once(
+    x: Tensor, sizes: Sequence[int | None], return_indices: bool = False
+) -> Any:
+    """Over the last dimensions, all at a time; None keeps a dimension as it is."""
+    n = len(sizes)
 
     def windows(image: Tensor, fill: float) -> Tensor:
         for d, size in enumerate(sizes, x.ndim - n):
             image = image.unsqueeze(-1) if size is None else adaptive_windows(image, d, size, fill)
         return image
 
-    return _maxima(x, n, windows, True)
+    return _maxima(x, n, windows, return_indices)
 
 
 def adaptive_max_pool1d(

@@ -30,7 +30,7 @@ SHOWN = 1_000_000  # elements of all nodes that a picture in a notebook may comp
 ALIASES = {
     "absolute": "abs", "arccos": "acos", "arccosh": "acosh", "arcsin": "asin",
     "arcsinh": "asinh", "arctan": "atan", "arctan2": "atan2", "arctanh": "atanh",
-    "clamp_max": "minimum", "clamp_min": "maximum", "clip": "clamp", "divide": "div",
+    "clip": "clamp", "divide": "div",
     "fix": "trunc", "ger": "outer", "greater": "gt", "greater_equal": "ge", "less": "lt",
     "less_equal": "le", "moveaxis": "movedim", "multiply": "mul", "negative": "neg",
     "not_equal": "ne", "row_stack": "vstack", "sgn": "sign", "subtract": "sub",

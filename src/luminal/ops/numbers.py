@@ -9,10 +9,10 @@ from ..errors import Unsupported
 from ..graph.dtype import boolean, dtype, f32, f64, i32, i64
 from ..graph.tensor import Tensor
 from .base import Value, composite, floating, full_like, operands
+from .clamping import clamp
 from .elementwise import (
     abs,
     add,
-    clamp,
     div,
     floor,
     isfinite,

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from ..errors import ShapeError
 from ..graph.dtype import dtype as dtype_of
 from ..graph.dtype import i64
+from ..graph.node import Composite
 from ..graph.tensor import Tensor
 from .base import (
     Dims,
@@ -17,6 +18,7 @@ from .base import (
     extent,
     floating,
     literal,
+    named,
     positions,
     reciprocal_of_size,
     size_value,
@@ -156,7 +158,7 @@ def max(x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> An
         return maximum(x, dim)
     if dim is None:
         return amax(x)
-    return Extreme(amax(x, dim, keepdim), argmax(x, dim, keepdim))
+    return _extreme("max", x, dim, keepdim)
 
 
 def min(x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> Any:
@@ -171,7 +173,18 @@ def min(x: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> An
         return minimum(x, dim)
     if dim is None:
         return amin(x)
-    return Extreme(amin(x, dim, keepdim), argmin(x, dim, keepdim))
+    return _extreme("min", x, dim, keepdim)
+
+
+def _extreme(op: str, x: Tensor, dim: int, keepdim: bool) -> Extreme:
+    """Other than that of amax, the slope is all that of the element at the index."""
+    dim = dim_of(x, dim)
+    _check_extreme(op, x, dim)
+    values = reduce(op, x, dim)
+    if x.dtype.is_float and x.ndim:
+        values = named(values, Composite("first", (x.node,), ((dim,),)))
+    values = values.unsqueeze(dim) if keepdim and x.ndim else values
+    return Extreme(values, _first_extreme(op, x, dim, keepdim))
 
 
 def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:

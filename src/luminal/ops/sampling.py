@@ -13,7 +13,8 @@ from ..errors import ShapeError, Unsupported
 from ..graph.dtype import boolean, i64
 from ..graph.tensor import Tensor
 from .base import extent, full_like, static
-from .elementwise import abs, add, clamp, div, floor, maximum, minimum, mul, neg, round, sub
+from .clamping import clamp
+from .elementwise import abs, add, div, floor, maximum, minimum, mul, neg, round, sub
 from .indexing import gather
 from .linalg import matmul
 from .logic import eq, ge, gt, logical_and, logical_xor, lt, where

@@ -5,7 +5,8 @@ from __future__ import annotations
 from ..graph.dtype import i32, i64
 from ..graph.tensor import Tensor
 from .base import Value, extent, full_like, graph_of, literal, result_type, tensor_of
-from .elementwise import add, clamp, div, floor_divide, minimum, mul, sub
+from .clamping import clamp
+from .elementwise import add, div, floor_divide, minimum, mul, sub
 from .indexing import gather, scatter_add
 from .logic import eq, ge, gt, le, logical_and, logical_not, where
 from .reduction import amax, amin, reduce

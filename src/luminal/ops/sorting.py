@@ -12,8 +12,9 @@ from collections.abc import Callable
 from ..errors import ShapeError
 from ..graph.dtype import DType, boolean, i64
 from ..graph.index import Index
+from ..graph.node import Composite
 from ..graph.tensor import Tensor
-from .base import count, dim_of, extent, full_like, positions, size_value
+from .base import count, dim_of, extent, full_like, named, positions, size_value
 from .elementwise import add
 from .logic import eq, isnan, logical_and, logical_not, logical_or, lt, ne, where
 from .reduction import Extreme, reduce
@@ -216,8 +217,13 @@ def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor |
     if dim is None and any(size == 0 for size in x.node.shape):
         return full_like(x.sum(), math.nan).cast(x.dtype)
     if dim is None:
-        return _median(x.flatten(), 0, False).values
+        return as_middle(_median(x.flatten(), 0, False).values, x)
     return _median(x, dim_of(x, dim), keepdim)
+
+
+def as_middle(value: Tensor, x: Tensor) -> Tensor:
+    """The middle of all elements: the slope is shared by those that equal it."""
+    return named(value, Composite("middle", (x.node,), ())) if x.dtype.is_float else value
 
 
 def _median(x: Tensor, dim: int, keepdim: bool) -> Extreme:

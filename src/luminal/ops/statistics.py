@@ -6,15 +6,17 @@ from typing import Any
 
 from ..errors import Unsupported
 from ..graph.dtype import i64
+from ..graph.node import Composite
 from ..graph.tensor import Tensor
 from .base import Value, dim_of, extent, full_like, literal, positions, static, tensor_of
-from .elementwise import add, clamp, div, floor_divide, isclose, minimum, mul, sub
+from .clamping import clamp
+from .elementwise import add, div, floor_divide, isclose, minimum, mul, sub
 from .indexing import gather, scatter
 from .linalg import matmul
 from .logic import eq, isnan, logical_not, logical_or, lt, ne, where
 from .math import sqrt
 from .reduction import Extreme, amax, amin, mean, norm, reduce
-from .sorting import sort
+from .sorting import as_middle, sort
 
 
 def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> Extreme:
@@ -30,10 +32,12 @@ def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> Extreme:
     last = x.movedim(dim, -1)
     number = reduce("sum", eq(last.unsqueeze(-1), last.unsqueeze(-2)).cast(i64), last.ndim)
     frequent = eq(number, amax(number, -1, keepdim=True))
-    value = amin(where(frequent, last, full_like(last, last.dtype.highest)), -1, keepdim=True)
-    here = amax(where(eq(last, value), positions(last, last.ndim - 1), -1), -1, keepdim=True)
-    moved = [part.movedim(-1, dim) for part in (value, here)]
-    return Extreme(*(moved if keepdim else [part.squeeze(dim) for part in moved]))
+    value = amin(where(frequent, last, full_like(last, last.dtype.highest)), -1)
+    hit = eq(last, value.unsqueeze(-1))
+    here = amax(where(hit, positions(last, last.ndim - 1), -1), -1)
+    x.graph.composites.setdefault(value.node, Composite("picked", (last.node, here.node), ()))
+    found = (value, here)
+    return Extreme(*([part.unsqueeze(dim) for part in found] if keepdim else found))
 
 
 def nanmedian(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
@@ -44,7 +48,7 @@ def nanmedian(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     array(1., dtype=float32)
     """
     if dim is None:
-        return nanmedian(x.flatten(), 0).values
+        return as_middle(nanmedian(x.flatten(), 0).values, x)
     if not x.ndim:
         return Extreme(x, full_like(x, 0, i64))
     dim = dim_of(x, dim)

@@ -12,7 +12,8 @@ from ..graph.dtype import boolean, i64
 from ..graph.index import Index
 from ..graph.tensor import Tensor
 from .base import broadcast_shapes, dim_of, extent, positions, static, tensor_of
-from .elementwise import clamp, floor_divide, minimum, sub
+from .clamping import clamp
+from .elementwise import floor_divide, minimum, sub
 from .indexing import gather, index_copy, scatter, scatter_add, scatter_reduce
 from .logic import truth, where
 from .remainders import remainder

@@ -12,6 +12,7 @@ from ..graph.node import Composite, Node
 from ..graph.order import post_order
 from ..graph.passes import rebuild
 from ..graph.tensor import Tensor
+from ..ops.base import named
 from .composites import INSTEAD
 
 NAME = "checkpoint"
@@ -69,15 +70,6 @@ def again(x: Tensor) -> Tensor:
     """x under another name: what is made of it is made anew. Derivatives pass, other than through
     one cast to the own dtype (`stop_gradient`)."""
     return named(x, Composite("again", (x.node,)))
-
-
-def named(x: Tensor, known: Composite) -> Tensor:
-    """x under a name that nothing else has, as the result of this."""
-    name = x
-    while True:  # one cast more is `stop_gradient` of it
-        name = x.graph.apply("cast", [x.graph.apply("cast", [name], x.dtype)], x.dtype)
-        if x.graph.composites.setdefault(name.node, known) == known:
-            return name
 
 
 def instead_of(known: Composite) -> Instead | None:

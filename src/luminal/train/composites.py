@@ -9,11 +9,14 @@ import math
 from collections.abc import Callable, Sequence
 
 from .. import ops
+from ..graph.dtype import i32
+from ..graph.index import Index
 from ..graph.node import Composite
 from ..graph.tensor import Tensor
-from ..ops import attention, bags, bessel, gamma
+from ..ops import attention, bags, bessel, gamma, maxima
+from ..ops.base import extent
 from ..ops.math import LN_2, polynomial
-from .rules import Change, Maybe, Structural
+from .rules import Change, Maybe, Structural, spread
 
 TWO_BY_ROOT_PI = 2 / math.sqrt(math.pi)
 ROOT_TWO_PI = math.sqrt(2 * math.pi)
@@ -108,6 +111,14 @@ COMPOSITE: dict[str, Callable[..., tuple[Change, ...]]] = {
     "again": lambda: (lambda t, y, x: t,),
     "sigmoid": lambda: (lambda t, y, x: t * (y * (1.0 - y)),),
     "clamp": lambda low, high: (lambda t, y, x: ops.where(_within(x, low, high), t, 0.0),),
+    "clamp_low": lambda: (
+        lambda t, y, x, low: ops.where(ops.ge(x, low), t, 0.0),
+        lambda t, y, x, low: ops.where(x < low, t, 0.0),
+    ),
+    "clamp_high": lambda: (
+        lambda t, y, x, high: ops.where(ops.le(x, high), t, 0.0),
+        lambda t, y, x, high: ops.where(high < x, t, 0.0),
+    ),
     "tanh": lambda: (lambda t, y, x: t * (1.0 - y * y),),
     "erf": lambda: (lambda t, y, x: t * (ops.exp(-(x * x)) * TWO_BY_ROOT_PI),),
     "erfc": lambda: (lambda t, y, x: t * (ops.exp(-(x * x)) * -TWO_BY_ROOT_PI),),
@@ -176,14 +187,59 @@ INSTEAD: dict[str, Callable[..., Tensor]] = {
     "attention": attention.weighted,
     "masked_attention": attention.masked,
     "padded_embedding": bags.spared_embedding,
+    "adaptive_max": maxima.adaptive_at_once,
+    "picked": lambda x, index: x._gather(index.unsqueeze(-1), x.ndim - 1).squeeze(-1),
 }
 
 
 def composite(node: Composite) -> tuple[Change, ...] | Structural:
     """The derivative of a composite."""
-    if node.name == "log_softmax":
-        return _log_softmax(*node.options)
+    if node.name in MOVING:
+        return MOVING[node.name](*node.options)
     return COMPOSITE[node.name](*node.options)
+
+
+def _first(dims: Sequence[int]) -> Structural:
+    """All to the first element that attains an extremum, or is NaN."""
+
+    def chosen(y: Tensor, x: Tensor) -> Tensor:
+        number = Index.of(0)
+        for d in dims:
+            number = number * extent(x, d) + Index.of(f"i{d}")
+        place = x.graph.iota(x.shape, number, i32)
+        hit = ops.logical_or(ops.eq(x, spread(y, dims, x)), ops.isnan(x))
+        first = ops.where(hit, place, i32.highest).amin(dims)
+        return ops.eq(place, spread(first, dims, x))
+
+    def pull(g: Tensor, y: Tensor, inputs: Sequence[Tensor]) -> Sequence[Maybe]:
+        (x,) = inputs
+        return (ops.where(chosen(y, x), spread(g, dims, x), 0.0),)
+
+    def push(tangents: Sequence[Maybe], y: Tensor, inputs: Sequence[Tensor]) -> Tensor:
+        (t,), (x,) = tangents, inputs
+        assert t is not None
+        return ops.where(chosen(y, x), t, 0.0).sum(dims)
+
+    return Structural(pull, push)
+
+
+def _middle() -> Structural:
+    """Shared equally among all elements that equal the one of the middle, or are NaN as it is."""
+
+    def shares(y: Tensor, x: Tensor) -> Tensor:
+        both = ops.logical_and(ops.isnan(x), ops.isnan(y))
+        hit = ops.logical_or(ops.eq(x, y), both).cast(y.dtype)
+        return hit / hit.sum()
+
+    def pull(g: Tensor, y: Tensor, inputs: Sequence[Tensor]) -> Sequence[Maybe]:
+        return (g * shares(y, inputs[0]),)
+
+    def push(tangents: Sequence[Maybe], y: Tensor, inputs: Sequence[Tensor]) -> Tensor:
+        (t,), (x,) = tangents, inputs
+        assert t is not None
+        return (t * shares(y, x)).sum()
+
+    return Structural(pull, push)
 
 
 def _log_softmax(dim: int) -> Structural:
@@ -196,3 +252,10 @@ def _log_softmax(dim: int) -> Structural:
         return t - (ops.exp(y) * t).sum(dim, keepdim=True)
 
     return Structural(pull, push)
+
+
+MOVING: dict[str, Callable[..., Structural]] = {
+    "log_softmax": _log_softmax,
+    "first": _first,
+    "middle": _middle,
+}

@@ -9,7 +9,7 @@ from ..errors import DTypeError, InputError, ShapeError, Unsupported
 from ..graph.infer import text
 from ..graph.node import Composite
 from ..graph.tensor import Tensor
-from .checkpoint import named
+from ..ops.base import named
 from .rules import Maybe, Structural
 
 NAME = "custom"

@@ -6,8 +6,9 @@ the gradient of the operand, because elementwise maps are their own transposes; 
 tangent of the operand it gives that of y. None: no change passes. STRUCTURAL: operations that move
 or combine elements have the two directions apart, `pull` for gradients and `push` for tangents.
 
-Where an extremum is attained several times the gradient is shared equally, as by PyTorch's amax;
-beside a number (relu) it is 0 there. NaN is no special case.
+Where an extremum is attained several times the gradient is shared equally, as by PyTorch's amax
+(not its max along a dimension: see `composites`); beside a number (relu) it is 0 there. NaN is no
+special case.
 """
 
 from __future__ import annotations
@@ -99,15 +100,15 @@ def changes(node: Node) -> tuple[Change | None, ...] | None:
 # ---- reductions
 
 
-def _spread(g: Tensor, y: Tensor, x: Tensor) -> Tensor:
-    """What a reduction dropped comes back, by repetition."""
-    for dim in y.node.attribute:
+def spread(g: Tensor, dims: Sequence[int], x: Tensor) -> Tensor:
+    """What a reduction of x dropped comes back, by repetition."""
+    for dim in dims:
         g = g.unsqueeze(dim)
     return g.expand(x.shape)
 
 
 def _sum_pull(g: Tensor, y: Tensor, inputs: Sequence[Tensor]) -> Sequence[Maybe]:
-    return (_spread(g, y, inputs[0]),)
+    return (spread(g, y.node.attribute, inputs[0]),)
 
 
 def _sum_push(tangents: Sequence[Maybe], y: Tensor, inputs: Sequence[Tensor]) -> Tensor:
@@ -118,14 +119,15 @@ def _sum_push(tangents: Sequence[Maybe], y: Tensor, inputs: Sequence[Tensor]) ->
 
 def _hits(y: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     """Where an extremum is attained, and how often."""
-    hit = ops.eq(x, _spread(y, y, x))
-    return hit, hit.cast(y.dtype).sum(y.node.attribute)
+    dims = y.node.attribute
+    hit = ops.eq(x, spread(y, dims, x))
+    return hit, hit.cast(y.dtype).sum(dims)
 
 
 def _extreme_pull(g: Tensor, y: Tensor, inputs: Sequence[Tensor]) -> Sequence[Maybe]:
     (x,) = inputs
     hit, count = _hits(y, x)
-    return (ops.where(hit, _spread(g / count, y, x), 0.0),)
+    return (ops.where(hit, spread(g / count, y.node.attribute, x), 0.0),)
 
 
 def _extreme_push(tangents: Sequence[Maybe], y: Tensor, inputs: Sequence[Tensor]) -> Tensor:
@@ -154,7 +156,7 @@ def _shifted(x: Tensor) -> Tensor:
 
 def _prod_pull(g: Tensor, y: Tensor, inputs: Sequence[Tensor]) -> Sequence[Maybe]:
     (x,) = inputs
-    return (_spread(g, y, x) * _others(y, x),)
+    return (spread(g, y.node.attribute, x) * _others(y, x),)
 
 
 def _prod_push(tangents: Sequence[Maybe], y: Tensor, inputs: Sequence[Tensor]) -> Tensor:

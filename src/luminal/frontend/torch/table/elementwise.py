@@ -8,7 +8,6 @@ from .... import ops
 from ....graph.dtype import DType, boolean, f32, i64
 from ....graph.tensor import Tensor
 from ....ops.base import Value, floating, operands, result_type, tensor_of
-from ....ops.elementwise import limited
 from .base import rule, same
 
 UNARY = """abs acos acosh asin asinh atan atanh bitwise_not ceil cos cosh erf erfc exp exp2 expm1
@@ -44,8 +43,8 @@ same("copysign.Tensor copysign.Scalar", ops.copysign)
 same("sgn.default", ops.sign)
 same("gelu.default", ops.gelu)
 same("clamp.default clamp.Tensor", ops.clamp)
-same("clamp_min.default clamp_min.Tensor", limited)
-same("clamp_max.default clamp_max.Tensor", lambda x, max: limited(x, None, max))
+same("clamp_min.default clamp_min.Tensor", ops.clamp)
+same("clamp_max.default clamp_max.Tensor", lambda x, max: ops.clamp(x, None, max))
 same("hardtanh.default", ops.hardtanh)
 same("logit.default", ops.logit)
 same("nan_to_num.default", ops.nan_to_num)
