@@ -182,6 +182,16 @@ def test_the_first_tensor_that_is_not_finite_is_named() -> None:
         t.fit([(np.float32([1, np.nan, 1]),)], 9, resume=False)
 
 
+def test_of_loops_the_result_that_is_not_finite_is_named() -> None:
+    graph = Graph()
+    x = graph.tensor((3,), name="x")
+    w = graph.parameter((), name="w").set(np.float32(1.0))
+    _, rows = ops.scan(lambda total, row: (total + ops.log(row * w),) * 2, w * 0.0, x)
+    t = train.Trainer(rows.sum(), [x], [w], train.SGD(0.0), find_nan=True)
+    with pytest.raises(NotFinite, match=r"step 1: the loss is nan; .*result.*test_trainer"):
+        t.fit([(np.float32([1, -1, 1]),)], 5)
+
+
 def test_a_prefetching_thread_ends_with_its_reader() -> None:
     made: list[int] = []
 

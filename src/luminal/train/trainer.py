@@ -14,6 +14,7 @@ import numpy as np
 from ..backend.reference.graph import evaluate
 from ..errors import InputError, NotFinite
 from ..graph.graph import Graph
+from ..graph.loops import Scopes
 from ..graph.order import reachable
 from ..graph.tensor import Tensor
 from ..progress import Line
@@ -266,7 +267,8 @@ class Trainer:
     def _first_of(self, before: Mapping[Tensor, np.ndarray], batch: Any, loss: float) -> str:
         """Names the first value of the step that was not finite, by NumPy."""
         feeds = dict(before) | dict(self._given(arrays_of(batch)))
-        nodes = reachable([self.loss.node])
+        outside = Scopes([self.loss.node]).ordered([self.loss.node])
+        nodes = [node for node in outside if node.op != "loop"]  # whose values are its results
         with np.errstate(all="ignore"):
             made = evaluate(self.graph, nodes, feeds)
         bad = np.isnan if math.isnan(loss) else np.isinf
