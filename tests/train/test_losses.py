@@ -74,6 +74,10 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
         lambda x, y: F.cross_entropy(many(x, y), torch.tensor(BYTES)),
     ),
     "contrastive": (lambda x, y: train.contrastive_loss(x, y, 0.2), clip),
+    "contrastive, of zeros": (
+        lambda x, y: train.contrastive_loss(ops.relu(x - 2.2), y, 0.2),
+        lambda x, y: clip((x - 2.2).relu(), y),
+    ),
 }
 
 

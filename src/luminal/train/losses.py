@@ -83,7 +83,7 @@ def contrastive_loss(a: Tensor, b: Tensor, temperature: float = 0.07) -> Tensor:
     >>> round(float(train.contrastive_loss(a, a, 1.0).numpy()), 3)
     0.313
     """
-    a, b = (x * ops.rsqrt((x * x).sum(-1, keepdim=True)) for x in (a, b))
+    a, b = (ops.normalize(x, dim=-1) for x in (a, b))
     scores = (a @ b.T) / temperature
     own = a.graph.iota((a.shape[0],), "i0")
     return (ops.cross_entropy(scores, own) + ops.cross_entropy(scores.T, own)) * 0.5
