@@ -53,6 +53,24 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
         lambda x, y: train.linear_cross_entropy(x, y, x.graph.constant(CLASSES), chunks=3),
         lambda x, y: F.cross_entropy(x @ y.T, torch.tensor(CLASSES)),
     ),
+    "chunked, with all options": (
+        lambda x, y: train.linear_cross_entropy(
+            x, y, x.graph.constant(CLASSES), bias=y.sum(1), label_smoothing=0.2,
+            class_weight=train.stop_gradient(y[:, 0].square()),
+        ),
+        lambda x, y: F.cross_entropy(
+            F.linear(x, y, y.sum(1)), torch.tensor(CLASSES), y[:, 0].detach().square(),
+            label_smoothing=0.2,
+        ),
+    ),
+    "chunked, a sum": (
+        lambda x, y: train.linear_cross_entropy(
+            x, y, x.graph.constant(CLASSES), chunks=1, label_smoothing=1.0, reduction="sum"
+        ),
+        lambda x, y: F.cross_entropy(
+            x @ y.T, torch.tensor(CLASSES), label_smoothing=1.0, reduction="sum"
+        ),
+    ),
     "focal": (
         lambda x, y: train.focal_loss(x, x.graph.constant(BITS)),
         lambda x, y: focal(x, 0.25, 2.0),
@@ -108,6 +126,23 @@ def test_no_logits_of_all_tokens_are_made() -> None:
     assert rows and max(rows) == 16
 
 
+def test_parts_of_as_many_tokens_as_a_run_has() -> None:
+    graph = Graph()
+    x, target = graph.tensor(("n", 6)), graph.tensor(("n",), "i64")
+    w = graph.constant(Y.astype(np.float32))
+    loss = train.linear_cross_entropy(x, w, target, chunks=4).output()
+    slope = train.backward(loss, [x])[0].output()
+    rt = graph.compile(threads=1)
+    for n in (10, 3):
+        leaf = torch.tensor(X[:n].astype(np.float32), requires_grad=True)
+        expected = F.cross_entropy(leaf @ torch.tensor(Y).float().T, torch.tensor(CLASSES[:n]))
+        expected.backward()
+        rt[x], rt[target] = leaf.detach().numpy(), CLASSES[:n]
+        rt.run()
+        np.testing.assert_allclose(rt[loss], expected.item(), 1e-5)
+        np.testing.assert_allclose(rt[slope], leaf.grad, 1e-4, 1e-6)
+
+
 def test_parts_of_f16_add_up_beyond_f16() -> None:
     graph = Graph()
     x, w = graph.tensor((200, 2), "f16"), graph.constant(np.eye(2, dtype=np.float16))
@@ -120,6 +155,9 @@ def test_what_is_refused() -> None:
     x = Graph().tensor((4, 4))
     with pytest.raises(InputError, match="5 parts"):
         train.linear_cross_entropy(x, x, x.graph.tensor((4,), "i64"), chunks=5)
+    for options, message in (({"reduction": "none"}, "'sum'"), ({"label_smoothing": 2}, "0 .. 1")):
+        with pytest.raises(InputError, match=message):
+            train.linear_cross_entropy(x, x, x.graph.tensor((4,), "i64"), chunks=1, **options)
     with pytest.raises(InputError, match="reduction"):
         train.focal_loss(x, x, reduction="all")
 

@@ -6,41 +6,71 @@ import itertools
 
 from .. import ops
 from ..errors import InputError
-from ..graph.dtype import f32, f64, i64
+from ..graph.dtype import DType, f32, f64, i64
+from ..graph.index import Index
 from ..graph.tensor import Tensor
+from ..ops.base import extent
 from .checkpoint import checkpoint
 
 
 def linear_cross_entropy(
-    x: Tensor, weight: Tensor, target: Tensor, *, chunks: int = 8, ignore_index: int = -100
-) -> Tensor:
-    """ops.cross_entropy(x @ weight.T, target), with (tokens / chunks, classes) logits at a time.
+    x: Tensor, weight: Tensor, target: Tensor, *, chunks: int = 8, ignore_index: int = -100,
+    bias: Tensor | None = None, class_weight: Tensor | None = None, label_smoothing: float = 0.0,
+    reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    """ops.cross_entropy(ops.linear(x, weight, bias), target, class_weight, ...), of which
+    (tokens / chunks, classes) logits are made at a time.
 
-    x: (tokens, width), weight: (classes, width), target: (tokens,), integers. The logits of a part
-    are computed again for its gradient. Raises InputError.
+    x: (tokens, width), weight: (classes, width), bias and class_weight: (classes,), target:
+    (tokens,), integers. reduction: "mean" or "sum". The logits of a part are computed again for its
+    gradient. Raises InputError.
 
     >>> x, weight = cx.constant([[1.0, 0.0]]), cx.constant([[2.0, 0.0], [0.0, 2.0]])
     >>> a = cx.constant([0])
     >>> round(float(train.linear_cross_entropy(x, weight, a, chunks=1).numpy()), 3)
     0.127
     """
-    tokens = x.shape[0]
-    if x.ndim != 2 or not isinstance(tokens, int) or not 1 <= chunks <= tokens:
-        raise InputError(f"{chunks} parts of {x}: as many tokens are needed, of a fixed number")
+    _check_parts(x, chunks)
+    if reduction not in ("mean", "sum"):
+        raise InputError(f"reduction is 'mean' or 'sum', not {reduction!r}")
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise InputError(f"label_smoothing is {label_smoothing!r}: it must be in 0 .. 1")
 
     def part(rows: Tensor, wanted: Tensor) -> Tensor:
-        logits = ops.linear(rows, weight).cast(wide)
-        return ops.cross_entropy(logits, wanted, ignore_index=ignore_index, reduction="sum")
+        return ops.cross_entropy(
+            ops.linear(rows, weight, bias).cast(wide), wanted, class_weight, reduction="sum",
+            ignore_index=ignore_index, label_smoothing=label_smoothing,
+        )  # fmt: skip
 
     wide = f64 if x.dtype is f64 else f32  # sums of f16 may be too large for it
+    tokens = extent(x, 0)
     ends = [tokens * n // chunks for n in range(chunks + 1)]
     total = None
     for start, end in itertools.pairwise(ends):
-        wanted = target.narrow(0, start, end - start)
-        loss = checkpoint(part, x.narrow(0, start, end - start), wanted)
+        rows, wanted = (t.narrow(0, start, end - start) for t in (x, target))
+        loss = checkpoint(part, rows, wanted)
         total = loss if total is None else total + loss
     assert total is not None
-    return (total / ops.ne(target.cast(i64), ignore_index).cast(wide).sum()).cast(x.dtype)
+    if reduction == "mean":
+        total = total / _number(target, class_weight, ignore_index, wide)
+    return total.cast(x.dtype)
+
+
+def _check_parts(x: Tensor, chunks: int) -> None:
+    tokens = extent(x, 0) if x.ndim == 2 else Index.of(0)
+    most = tokens.constant if tokens.is_constant else chunks
+    if not isinstance(chunks, int) or not 1 <= chunks <= most:
+        raise InputError(f"{chunks} parts of {x}: a matrix with as many tokens is needed")
+
+
+def _number(target: Tensor, weight: Tensor | None, ignored: int, kind: DType) -> Tensor:
+    """What the mean is over: the targets, or their weights."""
+    place = target.cast(i64)
+    kept = ops.ne(place, ignored)
+    if weight is None:
+        return kept.cast(kind).sum()
+    own = ops.index_select(weight.cast(kind), 0, ops.where(kept, place, 0))
+    return ops.where(kept, own, 0.0).sum()
 
 
 def focal_loss(
