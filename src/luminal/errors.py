@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import FrameType
 from typing import TypeAlias
 
 Location: TypeAlias = tuple[str, int]  # file, line
@@ -15,10 +16,21 @@ AT = "\n  at "
 
 def user_location() -> Location:
     """File and line of the innermost frame that is outside this package."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame = frame.f_back
+    frame, _ = _users_frame()
     return frame.f_code.co_filename, frame.f_lineno
+
+
+def stack_level() -> int:
+    """Of a warning by the caller: that of the innermost frame that is outside this package."""
+    return _users_frame()[1] - 1
+
+
+def _users_frame() -> tuple[FrameType, int]:
+    """That frame, and how many are inside of it."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    return frame, level
 
 
 def to_install(extra: str) -> str:

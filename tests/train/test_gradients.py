@@ -257,6 +257,30 @@ def test_what_has_no_gradient():
         train.backward(loss, [Graph().tensor(())])
 
 
+def test_what_is_no_tensor_is_said() -> None:
+    graph = Graph()
+    x = graph.tensor((), name="x")
+    for made, message in [
+        (lambda: train.backward(3.0, [x]), "the loss: 3.0 is no tensor"),
+        (lambda: train.backward(x, ["w"]), "wrt: 'w' is no tensor"),
+        (lambda: train.backward(x, 3), "wrt: a list of tensors is expected, not 3"),
+        (lambda: train.vjp([x], [1.0], [x]), "gradients: 1.0 is no tensor"),
+        (lambda: train.vjp([x], [], [x]), "0 gradients for 1 results"),
+        (lambda: train.jvp([x], [x], [x, x]), "2 tangents for 1 wrt"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            made()
+
+
+def test_the_warning_of_what_does_not_reach_the_loss_is_at_the_callers_line() -> None:
+    graph = Graph()
+    x, w = (graph.parameter((), name=n).set(np.float32(1.0)) for n in ("x", "w"))
+    for made in (lambda: train.backward(x * x, [w]), lambda: train.Step(x * x, [w], train.SGD())):
+        with pytest.warns(UserWarning, match="w: does not reach the loss") as said:
+            made()
+        assert [warning.filename for warning in said] == [__file__]
+
+
 def test_gradients_have_the_dtypes_of_their_tensors():
     graph = Graph()
     x, w = graph.tensor((2, 3), "bf16"), graph.tensor((3, 4))

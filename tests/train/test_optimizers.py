@@ -215,6 +215,7 @@ def test_what_is_not_trained():
 @pytest.mark.parametrize("numbers", [
     {"lr": -1.0}, {"lr": math.nan}, {"lr": "0.1"}, {"weight_decay": -1.0}, {"eps": -1.0},
     {"eps": (-1.0, 1e-3)}, {"momentum": -1.0}, {"betas": (1.0, 0.9)}, {"betas": (0.9, -0.1)},
+    {"betas": (0.9,)}, {"betas": 0.9}, {"betas": (0.9, 0.9, 0.9)}, {"eps": (1e-30,)},
     {"alpha": -1.0}, {"alpha": 1.0}, {"beta2_decay": 1.0}, {"d": 0.5}, {"steps": -1},
 ], ids=str)  # fmt: skip
 def test_numbers_that_make_no_sense(numbers: dict[str, Any]) -> None:
@@ -244,6 +245,10 @@ def test_other_numbers_that_make_no_sense() -> None:
         (lambda: train.one_cycle(1.0, 11, first=-1.0), "number is -1.0"),
         (lambda: train.LossScale(backoff=2.0), "backoff is 2.0"),
         (lambda: train.Step((w * w).sum(), [w], train.SGD(), ema=1.5), "ema is 1.5"),
+        (lambda: train.Step((w * w).sum(), [w], train.SGD(), memory=-1), "memory is -1"),
+        (lambda: train.Step((w * w).sum(), [w], train.SGD(), memory="x"), "memory is 'x'"),
+        (lambda: train.Step((w * w).sum(), [w], train.SGD(), accumulate="x"), "not of x"),
+        (lambda: train.Step((w * w).sum(), ["w"], train.SGD()), "parameters: 'w' is no tensor"),
     ]:
         with pytest.raises(InputError, match=message):
             made()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-from ..errors import DTypeError, InputError, ShapeError, Unsupported
+from ..errors import DTypeError, InputError, ShapeError, Unsupported, stack_level
 from ..graph.graph import Graph
 from ..graph.infer import text
 from ..graph.loops import Scopes
@@ -31,14 +31,14 @@ def backward(loss: Tensor, wrt: Iterable[Tensor]) -> list[Tensor]:
 
     `wrt` may name any tensors of floats, sources or not, except views. One that does not reach the
     loss has the gradient 0, and a warning says so. Raises ShapeError for a loss of more than one
-    element, DTypeError for integers, InputError for views.
+    element, DTypeError for integers, InputError for views and for what is no tensor.
 
     >>> x = cx.constant([1.0, 2.0])
     >>> slope = train.backward((x * x).sum(), [x])[0].output()
     >>> cx.compile()()
     array([2., 4.], dtype=float32)
     """
-    wrt = list(wrt)
+    (loss,), wrt = tensors("the loss", [loss]), tensors("wrt", wrt)
     found = slopes(loss, wrt)
     return [full_like(x, 0.0) if g is None else g for x, g in zip(wrt, found)]
 
@@ -55,7 +55,8 @@ def slopes(loss: Tensor, wrt: Sequence[Tensor]) -> list[Tensor | None]:
     unreached = [_name(x) for x in wrt if x.node not in found]
     if unreached:
         names = ", ".join(unreached)
-        warnings.warn(f"{names}: does not reach the loss; its gradient is 0", stacklevel=3)
+        message = f"{names}: does not reach the loss; its gradient is 0"
+        warnings.warn(message, stacklevel=stack_level())
     return [found.get(x.node) for x in wrt]
 
 
@@ -70,8 +71,10 @@ def vjp(
     >>> train.vjp([x * x], [cx.constant([1.0, 10.0])], [x])[0].numpy()
     array([ 2., 40.], dtype=float32)
     """
-    results, gradients, wrt = list(results), list(gradients), list(wrt)
-    for result, gradient in zip(results, gradients, strict=True):
+    results, gradients = tensors("results", results), tensors("gradients", gradients)
+    wrt = tensors("wrt", wrt)
+    _check_counts("gradients", gradients, "results", results)
+    for result, gradient in zip(results, gradients):
         _check_like("the gradient", gradient, result)
     nodes = (result.node for result in results)
     found = Walk(results, wrt).reverse(zip(nodes, gradients))
@@ -89,8 +92,10 @@ def jvp(
     >>> train.jvp([x * x], [x], [cx.constant([1.0, 10.0])])[0].numpy()
     array([ 2., 40.], dtype=float32)
     """
-    results, wrt, tangents = list(results), list(wrt), list(tangents)
-    for x, tangent in zip(wrt, tangents, strict=True):
+    results, wrt = tensors("results", results), tensors("wrt", wrt)
+    tangents = tensors("tangents", tangents)
+    _check_counts("tangents", tangents, "wrt", wrt)
+    for x, tangent in zip(wrt, tangents):
         _check_like("the tangent", tangent, x)
     found = Walk(results, wrt).forward(zip((x.node for x in wrt), tangents))
     return [_or_zero(found, result) for result in results]
@@ -288,6 +293,22 @@ def _or_zero(found: Mapping[Node, Tensor], x: Tensor) -> Tensor:
 
 
 # ---- what is refused
+
+
+def tensors(what: str, given: Iterable[Tensor]) -> list[Tensor]:
+    """What is given, as a list. Raises InputError where something else than tensors is."""
+    if not isinstance(given, Iterable):
+        raise InputError(f"{what}: a list of tensors is expected, not {given!r}")
+    listed = list(given)
+    for x in listed:
+        if not isinstance(x, Tensor):
+            raise InputError(f"{what}: {x!r} is no tensor")
+    return listed
+
+
+def _check_counts(what: str, given: list[Tensor], name: str, wanted: list[Tensor]) -> None:
+    if len(given) != len(wanted):
+        raise InputError(f"{len(given)} {what} for {len(wanted)} {name}: one is expected for each")
 
 
 def _graph_of(tensors: Sequence[Tensor]) -> Graph:

@@ -21,6 +21,7 @@ from ..rewrite.rates import CostModel
 from ..rewrite.regions import regions
 from .autograd import vjp
 from .checkpoint import NAME
+from .limits import check
 
 
 @dataclass(frozen=True)
@@ -38,14 +39,15 @@ def settle(loss: Tensor, budget: int) -> list[Part]:
     the others takes while its gradient is made, is at most `budget` bytes. Inputs of parts and what
     lies outside of them are not counted. Raises InputError where there is no checkpoint, or where
     the budget is less than one of them takes."""
+    check("memory", budget)
     parts = _parts(loss)
     if not parts:
         raise InputError("a memory budget is kept by parts under train.checkpoint(): there is none")
     largest = max(part.bytes for part in parts)
     if largest > budget:
         raise InputError(
-            f"a budget of {budget / 1e6:.1f} MB: one part alone takes {largest / 1e6:.1f} MB while "
-            "its gradient is made; take smaller parts, or a larger budget"
+            f"a budget of {budget:,.0f} bytes: one part alone takes {largest:,.0f} while its "
+            "gradient is made; take smaller parts, or a larger budget"
         )
     graph = loss.graph
     kept = _fitting(parts, budget)

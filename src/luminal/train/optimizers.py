@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from math import inf
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from .. import ops
 from ..errors import InputError
@@ -56,10 +56,18 @@ class Optimizer(ABC):
         """Raises InputError for a number that is out of its limits: mostly, below 0."""
         for field in fields(self):
             value = getattr(self, field.name)
+            self._check_count(field.name, value, field.default)
             for number in value if isinstance(value, (tuple, list)) else (value,):
                 if not (callable(number) or isinstance(number, bool) or number is None):
                     name = f"{type(self).__name__}: {field.name}"
                     check(name, number, *self.limits.get(field.name, (0.0, inf)))
+
+    def _check_count(self, name: str, value: Any, usual: Any) -> None:
+        """As many numbers as by default."""
+        given = value if isinstance(value, (tuple, list)) else ()
+        if isinstance(usual, tuple) and len(given) != len(usual):
+            message = f"{type(self).__name__}: {name} is {value!r}: {len(usual)} numbers are"
+            raise InputError(f"{message} expected")
 
     @abstractmethod
     def update(self, p: Tensor, g: Tensor, slots: Slots, at: Moment) -> Updated:

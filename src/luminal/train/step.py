@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from numbers import Integral
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from ..graph.infer import text
 from ..graph.scope import scope
 from ..graph.tensor import Tensor
 from ..ops.base import full_like, tensor_of
-from .autograd import slopes
+from .autograd import slopes, tensors
 from .budget import settle
 from .clipping import Clip
 from .limits import check
@@ -69,8 +70,9 @@ class Step:
         narrow: bool = False,
         memory: int | None = None,
     ) -> None:
-        self.loss, self.graph = loss, loss.graph
-        self.parameters = list(parameters)
+        (self.loss,) = tensors("the loss", [loss])
+        self.graph = loss.graph
+        self.parameters = tensors("parameters", parameters)
         self._check(accumulate)
         chosen = [_optimizer_of(p, optimizer) for p in self.parameters]
         if ema is not None:
@@ -212,7 +214,7 @@ class Step:
         return Narrow(codes, self._slot(p, f"{name}.scales", (blocks, 1), f32))
 
     def _check(self, accumulate: int) -> None:
-        if accumulate < 1:
+        if not isinstance(accumulate, Integral) or accumulate < 1:
             raise InputError(f"gradients of at least one run are needed, not of {accumulate}")
         if not self.parameters:
             raise InputError("a training step needs at least one parameter")
