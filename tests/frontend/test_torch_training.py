@@ -185,7 +185,8 @@ def test_images_of_run_time_sizes_are_trained_without_fallbacks():
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3, 2, 1),
-        nn.AvgPool2d(3, 2, 1), nn.AvgPool2d(2, 1, 1, count_include_pad=False), nn.Flatten(2),
+        nn.AvgPool2d(3, 2, 1), nn.AvgPool2d(2, 1, 1, count_include_pad=False),
+        nn.AdaptiveAvgPool2d(2), nn.Flatten(2),
     )  # fmt: skip
     eager, run = copy.deepcopy(model), torch.compile(model, backend=backend, dynamic=True)
     for count, side in ((2, 16), (3, 25)):

@@ -150,21 +150,27 @@ def _adaptive_backward(name: str, n: int) -> None:
         """Each element takes its share of every window that it lies in."""
         result = grad if grad.dtype.bytes >= 4 else grad.cast(f32)
         for d in range(x.ndim - n, x.ndim):
-            result = _adaptive_shares(result, d, static(extent(x, d), "an image"))
+            result = _adaptive_shares(result, d, extent(x, d))
         return result
 
 
-def _adaptive_shares(grad: Tensor, d: int, size: int) -> Tensor:
+def _adaptive_shares(grad: Tensor, d: int, size: Index) -> Tensor:
     """Along one dimension: window i of o covers floor(i n / o) .. ceil((i + 1) n / o) - 1."""
-    windows = static(extent(grad, d), "an image")
-    if size % windows == 0:
-        return ops.mul(grad, windows / size).repeat_interleave(size // windows, d)
-    shares = np.zeros((windows, size))
-    for w in range(windows):
-        start, end = w * size // windows, -(-(w + 1) * size // windows)
-        shares[w, start:end] = 1 / (end - start)
-    matrix = grad.graph.constant(shares).cast(grad.dtype)
-    return ops.matmul(grad.movedim(d, -1), matrix).movedim(-1, d)
+    if size is extent(grad, d):
+        return grad
+    windows = static(extent(grad, d), "the result of a pool")
+    if size.is_constant and size.constant % windows == 0:
+        each = size.constant // windows
+        return ops.mul(grad, 1 / each).repeat_interleave(each, d)
+    here, place = Index.of("i0"), Index.of("i1")
+    start, end = here * size // windows, ((here + 1) * size).ceil_div(windows)
+    after, before, length = (
+        grad.graph.iota((windows, size), index, i64)
+        for index in (place - start, end - 1 - place, end - start)
+    )
+    inside = ops.logical_and(ops.ge(after, 0), ops.ge(before, 0))
+    shares = ops.where(inside, ops.reciprocal(length.cast(grad.dtype)), 0.0)
+    return ops.matmul(grad.movedim(d, -1), shares).movedim(-1, d)
 
 
 _adaptive_backward("_adaptive_avg_pool2d_backward.default", 2)
