@@ -18,6 +18,7 @@ from luminal.ops import bessel, gamma
 PLACES = [0.0, 1e-9, -0.5, 1.0, 3.0, 20.0, -60.0]
 POSITIVE = [1.0, 2.0, 3.0, 0.5, 20.0, 60.0]  # gamma of whole numbers: a pole of the other branch
 NEGATIVE = [-0.3, -5.5, -20.5, -30.2]
+ZEROS = [[2.0, 0, 3, 5], [0, 2, 0, 4], [0, 0, 0, 2], [2, 3, 4, 5]]
 ROWS = [[1.0, 1, 1], [0, 0, 0], [2, 0, 2]]
 Pair = tuple[Callable[..., Any], Callable[..., Any], tuple[Any, ...]]
 
@@ -52,6 +53,15 @@ TWICE: dict[str, Pair] = LOSSES | {
     "log_ndtr": (gamma.log_ndtr, torch.special.log_ndtr, ([0.0, 1.0, -2.0, 5.0],)),
     "norm": both(lambda x: x.norm(2, 1), ROWS[::2]),
     **{n: (getattr(ops, n), getattr(F, n), ([-2.0, 1, 1e3],)) for n in ("elu", "celu", "selu")},
+    "running product": both(lambda x: x.cumprod(1), ZEROS),
+    **{
+        f"scattered product of {x} and {y}": (
+            lambda x, y: x.scatter_reduce(0, x.graph.constant([0, 0, 1]), y, "prod"),
+            lambda x, y: torch.stack([x[0] * y[0] * y[1], x[1] * y[2], x[2]]),
+            (x, y),
+        )
+        for x, y in [([0.0, 2, 3], [4.0, 5, 0]), ([2.0, 0, 3], [0.0, 0, 0]), ([1.0, 2, 3],) * 2]
+    },
 }
 ONCE: dict[str, Pair] = {
     "norm": both(lambda x: x.norm(2, 1), ROWS),
@@ -106,6 +116,20 @@ def test_derivatives_are_those_of_pytorch(order: int, name: str) -> None:
     made = evaluate(graph, [g.node for g in found], dict(zip(inputs, arrays)))
     for g, other in zip(found, wanted):
         np.testing.assert_allclose(made[g.node], other.detach().numpy(), 1e-7, 1e-9)
+
+
+def test_tangents_of_a_running_product_have_its_slopes() -> None:
+    graph = Graph()
+    x, v = graph.constant(np.array(ZEROS)), graph.constant(np.array(ZEROS)[::-1] + 1.0)
+    y = x.cumprod(1)
+    (tangent,), (gradient,) = train.jvp([y], [x], [v]), train.backward((y + y * y).sum(), [x])
+    (behind,) = train.backward((tangent + 2.0 * y * tangent).sum(), [x])
+    (ahead,) = train.jvp([gradient], [x], [v])
+    np.testing.assert_allclose(ahead.numpy(), behind.numpy(), 1e-9, 1e-9)
+    leaf = torch.tensor(ZEROS, dtype=torch.float64, requires_grad=True)
+    (found,) = slope(leaf.cumprod(1), [leaf])
+    (wanted,) = torch.autograd.grad((found * torch.tensor(v.numpy())).sum(), leaf)
+    np.testing.assert_allclose(behind.numpy(), wanted, 1e-9, 1e-9)
 
 
 def test_sinc_bends_at_0():

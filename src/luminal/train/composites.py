@@ -16,7 +16,7 @@ from ..graph.tensor import Tensor
 from ..ops import attention, bags, bessel, gamma, maxima
 from ..ops.base import extent
 from ..ops.math import LN_2, polynomial
-from .rules import Change, Maybe, Structural, spread
+from .rules import Change, Maybe, Structural, behind_zero, spread
 
 TWO_BY_ROOT_PI = 2 / math.sqrt(math.pi)
 ROOT_TWO_PI = math.sqrt(2 * math.pi)
@@ -107,7 +107,7 @@ def _silent(a: Tensor, b: Tensor, change: Tensor) -> Tensor:
 
 # name: (options of the call) -> a row as in `rules.ELEMENTWISE`; that of softmax is its own
 # transpose too
-COMPOSITE: dict[str, Callable[..., tuple[Change, ...]]] = {
+COMPOSITE: dict[str, Callable[..., tuple[Change | None, ...]]] = {
     "again": lambda: (lambda t, y, x: t,),
     "sigmoid": lambda: (lambda t, y, x: t * (y * (1.0 - y)),),
     "clamp": lambda low, high: (lambda t, y, x: ops.where(_within(x, low, high), t, 0.0),),
@@ -178,6 +178,9 @@ COMPOSITE: dict[str, Callable[..., tuple[Change, ...]]] = {
     "entr": lambda: (lambda t, y, x: -(t * (ops.log(x) + 1.0)),),
     "root": lambda: (_root,),
     "log_loss": lambda: (_log_loss, _log_loss_of),
+    "behind_zero": lambda dim, ahead: (
+        lambda t, y, zero, x, change: t * behind_zero(x, change, dim, ahead), None, None,
+    ),
 }
 
 # Equal functions whose parts have derivatives where those of the original have none, or none where
@@ -192,7 +195,7 @@ INSTEAD: dict[str, Callable[..., Tensor]] = {
 }
 
 
-def composite(node: Composite) -> tuple[Change, ...] | Structural:
+def composite(node: Composite) -> tuple[Change | None, ...] | Structural:
     """The derivative of a composite."""
     if node.name in MOVING:
         return MOVING[node.name](*node.options)

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 
 from .. import ops
 from ..graph.dtype import i64
-from ..graph.node import Node, View
+from ..graph.node import Composite, Node, View
 from ..graph.scalars import SCALARS
 from ..graph.tensor import Tensor
-from ..ops.base import full_like, positions, size_value
+from ..ops.base import full_like, named, positions, size_value
 from .transpose import transposed
 
 LN_2 = math.log(2)
@@ -172,10 +172,8 @@ def _scan_pull(g: Tensor, y: Tensor, inputs: Sequence[Tensor]) -> Sequence[Maybe
     if scan.op == "sum":
         return (_backwards(g, scan.dim),)
     if scan.op == "prod":
-        zero, alive, safe, rest = _around_zero(x, scan.dim)
-        through = _backwards(g * y, scan.dim) / safe
-        at = _backwards(g * rest, scan.dim)
-        return (ops.where(zero, at, ops.where(alive, through, 0.0)),)
+        first = _around_zero(x, scan.dim)
+        return (first.pull(g, y, _behind(first, x, g, False)),)
     nothing = full_like(x, 0.0)
     return (nothing._scatter(_attained(y, x), g, scan.dim, "sum"),)
 
@@ -186,9 +184,8 @@ def _scan_push(tangents: Sequence[Maybe], y: Tensor, inputs: Sequence[Tensor]) -
     if scan.op == "sum":
         return t.scan("sum", scan.dim)
     if scan.op == "prod":
-        zero, _, safe, rest = _around_zero(x, scan.dim)
-        through = y * (t / safe).scan("sum", scan.dim)
-        return through + rest * ops.where(zero, t, 0.0).scan("sum", scan.dim)
+        first = _around_zero(x, scan.dim)
+        return first.push(t, y) + _behind(first, x, t, True)
     return t._gather(_attained(y, x), scan.dim)
 
 
@@ -203,14 +200,57 @@ def _attained(y: Tensor, x: Tensor) -> Tensor:
     return ops.where(ops.eq(x, y), positions(x, dim), 0).scan("max", dim)
 
 
-def _around_zero(x: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(the first 0, all before it, x without that 0, the running product without it)."""
+@dataclass(frozen=True)
+class _Zero:
+    """Around the first 0 along a dimension. alive: all before it. without, rest: the factors and
+    their running product without it."""
+
+    dim: int
+    zero: Tensor
+    alive: Tensor
+    without: Tensor
+    rest: Tensor
+
+    def pull(self, g: Tensor, y: Tensor, behind: Tensor | float = 0.0) -> Tensor:
+        """behind: the gradients of all behind the 0."""
+        before = _backwards(g * y, self.dim) / self._safe
+        others = ops.where(self.alive, before, behind)
+        return ops.where(self.zero, _backwards(g * self.rest, self.dim), others)
+
+    def push(self, t: Tensor, y: Tensor) -> Tensor:
+        """Of what is before the 0, and of the 0."""
+        before = ops.where(self.alive, t / self._safe, 0.0).scan("sum", self.dim)
+        return y * before + self.rest * ops.where(self.zero, t, 0.0).scan("sum", self.dim)
+
+    @property
+    def _safe(self) -> Tensor:
+        return ops.where(self.alive, self.without, 1.0)
+
+
+def _around_zero(x: Tensor, dim: int) -> _Zero:
     flat = ops.eq(x, 0.0)
     count = flat.cast(i64).scan("sum", dim)
     zero = ops.logical_and(flat, ops.eq(count, 1))
     without = ops.where(zero, 1.0, x)
-    alive = ops.eq(count, 0)
-    return zero, alive, ops.where(alive, x, 1.0), without.scan("prod", dim)
+    return _Zero(dim, zero, ops.eq(count, 0), without, without.scan("prod", dim))
+
+
+def _behind(first: _Zero, x: Tensor, t: Tensor, ahead: bool) -> Tensor:
+    """What a change of factors behind the first 0 does: 0, with a slope along that factor, for
+    which nothing is computed until it is asked for."""
+    value = ops.where(first.zero, x, 0.0).sum(first.dim, keepdim=True).expand(x.shape)
+    known = Composite("behind_zero", (value.node, x.node, t.node), (first.dim, ahead))
+    return named(full_like(x, 0.0), known)
+
+
+def behind_zero(x: Tensor, t: Tensor, dim: int, ahead: bool) -> Tensor:
+    """The derivative of a running product without its first 0, after that: exact up to a second."""
+    first = _around_zero(x, dim)
+    second = _around_zero(first.without, dim)
+    if not ahead:
+        return second.pull(t, first.rest)
+    later = ops.where(ops.logical_or(first.alive, first.zero), 0.0, t)
+    return second.push(later, first.rest)
 
 
 # ---- movement
@@ -292,20 +332,31 @@ def _shared(y: Tensor, base: Tensor, index: Tensor, values: Tensor) -> Writers:
 
 
 def _multiplied(y: Tensor, base: Tensor, index: Tensor, values: Tensor) -> Writers:
-    """The product of all other factors: of those that are not 0, where all that are 0 is one's
-    own."""
+    """The product of all other factors: of those that are not 0, times those that are."""
     dim = y.node.attribute.dim
     no_base, no_value = ops.eq(base, 0.0), ops.eq(values, 0.0)
     factor, factors = ops.where(no_base, 1.0, base), ops.where(no_value, 1.0, values)
     zeros = no_base.cast(i64)._scatter(index, no_value.cast(i64), dim, "sum")
     whole = factor._scatter(index, factors, dim, "prod")
-    alone = ops.eq(zeros, no_base.cast(i64))
-    alone_too = ops.eq(zeros._gather(index, dim), no_value.cast(i64))
-    each = whole._gather(index, dim)
+    nothing, nothings = ops.where(no_base, base, 0.0), ops.where(no_value, values, 0.0)
+    total = nothing._scatter(index, nothings, dim, "sum")
+    each, all_zeros, all_of = (part._gather(index, dim) for part in (whole, zeros, total))
+    others, others_too = zeros - no_base.cast(i64), all_zeros - no_value.cast(i64)
     return (
-        lambda t: ops.where(alone, t * whole / factor, 0.0),
-        lambda t: ops.where(alone_too, t * each / factors, 0.0),
+        lambda t: _times_zeros(t * whole / factor, others, total - nothing),
+        lambda t: _times_zeros(t * each / factors, others_too, all_of - nothings),
     )
+
+
+def _times_zeros(x: Tensor, count: Tensor, total: Tensor) -> Tensor:
+    """x times so many zeros, of which a single one has a slope: it is their sum."""
+    one = ops.where(ops.eq(count, 1), _finite(x) * total, 0.0)
+    return ops.where(ops.eq(count, 0), x, one)
+
+
+def _finite(x: Tensor) -> Tensor:
+    """x, for a product with 0 that is 0."""
+    return ops.where(ops.isfinite(x), x, 0.0)
 
 
 _WRITERS = {
