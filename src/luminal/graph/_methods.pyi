@@ -264,18 +264,20 @@ class Methods:
         """At most `chunks` pieces of equal size (the last may be smaller)."""
     def clamp(self, min: luminal.ops.base.Value | None = ..., max: luminal.ops.base.Value | None
         = ...) -> Tensor:
-        """x limited to min .. max; NaN stays. Where a limit that is a number is met the slope is 1,
-        that of `limited` 0."""
+        """x limited to min .. max; NaN stays. Where a limit is met the slope is 1, that of
+        `limited` 0."""
     def clamp_max(self, b: luminal.ops.base.Value = ..., *, other: luminal.ops.base.Value =
         ...) -> Tensor:
-        """The smaller; NaN if either is."""
+        """a, or b where that is smaller; NaN if either is. Where both meet, all the slope is that
+        of a."""
     def clamp_min(self, b: luminal.ops.base.Value = ..., *, other: luminal.ops.base.Value =
         ...) -> Tensor:
-        """The larger; NaN if either is."""
+        """a, or b where that is larger; NaN if either is. Where both meet, all the slope is that of
+        a."""
     def clip(self, min: luminal.ops.base.Value | None = ..., max: luminal.ops.base.Value | None
         = ...) -> Tensor:
-        """x limited to min .. max; NaN stays. Where a limit that is a number is met the slope is 1,
-        that of `limited` 0."""
+        """x limited to min .. max; NaN stays. Where a limit is met the slope is 1, that of
+        `limited` 0."""
     def clone(self) -> Tensor:
         """x: a tensor is a value, which nothing overwrites."""
     def cond(self, true_fn: collections.abc.Callable[..., typing.Any], false_fn:
