@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from ..errors import DTypeError, InputError, ShapeError, Unsupported, stack_level
 from ..graph.graph import Graph
@@ -19,6 +20,7 @@ from ..graph.scope import scope
 from ..graph.tensor import Tensor
 from ..ops.base import full_like
 from . import loops
+from .attention import in_blocks
 from .checkpoint import again, instead_of
 from .composites import composite
 from .custom import NAME as CUSTOM
@@ -159,7 +161,10 @@ class Walk:
             if known.name == CUSTOM:
                 return rule_of(*known.options)
             instead = instead_of(known)
-            return composite(known) if instead is None else _other(*instead)
+            if instead is None:
+                return composite(known)
+            other, pull = _other(*instead), in_blocks(self.graph, known)
+            return other if pull is None else replace(other, pull=pull)
         row = changes(node)
         return STRUCTURAL[node.op] if row is None else row
 

@@ -1,0 +1,90 @@
+"""Gradients of attention a block of queries at a time, against PyTorch's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from luminal import Graph, ops
+from luminal.train import attention, backward, jvp
+
+torch.manual_seed(0)
+CASES = {
+    "causal": ((2, 3, 20, 4), (2, 3, 20, 4), {"is_causal": True}),
+    "whole": ((2, 3, 16, 4), (2, 3, 10, 4), {"scale": 0.3}),
+    "grouped": ((2, 6, 16, 4), (2, 2, 16, 4), {"is_causal": True, "enable_gqa": True}),
+    "plain": ((27, 8), (27, 8), {"is_causal": True}),
+}
+
+
+def made(monkeypatch, query, key, options, free=False):
+    """A loss of attention that is large, its inputs, and the same of PyTorch. free: the number of
+    queries is one of run time."""
+    for name, value in (("LONG", 1), ("LARGE", 1), ("BLOCK", 8)):
+        monkeypatch.setattr(attention, name, value)
+    cx, shapes = Graph(), (query, key, key)
+    cx.dim("t", 1, 64, hint=16)
+    inputs = [cx.tensor([*shape[:-2], "t" if free and shape[-2] == query[-2] else shape[-2],
+                         shape[-1]]) for shape in shapes]  # fmt: skip
+    given = [torch.randn(shape, requires_grad=True) for shape in shapes]
+    ours = ops.scaled_dot_product_attention(*inputs, **options)
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):  # has a second order
+        theirs = F.scaled_dot_product_attention(*given, **options)
+    return cx, inputs, given, (ours**2 * ours.cos()).sum(), (theirs**2 * theirs.cos()).sum()
+
+
+def compared(cx, found, given, wanted):
+    outputs = [x.output() for x in found]
+    for device in ("reference", "cpu"):
+        rt = cx.compile(device, threads=2, cache=False)
+        rt(*(x.detach().numpy() for x in given))
+        for mine, right in zip(outputs, wanted, strict=True):
+            np.testing.assert_allclose(rt[mine], right.detach().numpy(), rtol=2e-4, atol=2e-5)
+    return rt
+
+
+@pytest.mark.parametrize("free", [False, True], ids=["fixed", "sizes of run time"])
+@pytest.mark.parametrize("name", CASES)
+def test_gradients(monkeypatch, name, free):
+    cx, inputs, given, ours, theirs = made(monkeypatch, *CASES[name], free)
+    found, wanted = backward(ours, inputs), torch.autograd.grad(theirs, given)
+    rt = compared(cx, found, given, wanted)
+    assert rt._report.plan.loops
+
+
+@pytest.mark.parametrize("shape", [(16, 10), (2, 1, 1, 10), (2, 3, 16, 10)])
+def test_masks(monkeypatch, shape):
+    """Rows that see nothing pass no gradient."""
+    mask = torch.rand(shape) < 0.4
+    if shape[-2] > 1:
+        mask[..., 3:5, :] = False
+    query, key, _ = CASES["whole"]
+    cx, inputs, given, *_ = made(monkeypatch, query, key, {})
+    seen = cx.tensor(shape, dtype="bool")
+    ours = ops.scaled_dot_product_attention(*inputs, seen)
+    theirs = F.scaled_dot_product_attention(*given, mask).nan_to_num(0.0)
+    found = backward((ours * ours.cos()).sum(), inputs)
+    wanted = torch.autograd.grad((theirs * theirs.cos()).sum(), given)
+    compared(cx, found, [*given, mask], wanted)
+
+
+def test_gradients_of_gradients_and_tangents(monkeypatch):
+    cx, inputs, given, ours, theirs = made(monkeypatch, *CASES["causal"])
+    first = backward(ours, inputs)
+    right = torch.autograd.grad(theirs, given, create_graph=True)
+    second = backward(sum(g.sin().sum() for g in first), inputs)
+    wanted = torch.autograd.grad(sum(g.sin().sum() for g in right), given)
+    tangent = sum((g * x).sum() for g, x in zip(right, given))
+    compared(cx, [*second, *jvp([ours], inputs, inputs)], given, [*wanted, tangent])
+
+
+def test_scores_of_many_places_are_never_in_memory():
+    cx, shape = Graph(), (1, 4, 1024, 32)
+    inputs = [cx.tensor(shape) for _ in range(3)]
+    y = ops.scaled_dot_product_attention(*inputs, is_causal=True)
+    for gradient in backward((y * y).sum(), inputs):
+        gradient.output()
+    rt = cx.compile(cache=False, threads=2)
+    assert rt.peak_bytes < 4 * 1024 * 1024 * 4  # of all scores
