@@ -168,3 +168,13 @@ def test_vectors_of_language_models(
     np.testing.assert_allclose(encoder.encode(TEXTS), expected, rtol=1e-4, atol=1e-5)
     alone = encoder.encode(TEXTS[1:2])
     np.testing.assert_allclose(alone, expected[1:2], rtol=1e-4, atol=1e-5)
+
+
+def test_language_models_whose_layers_know_more_than_one_sequence(tmp_path: Path) -> None:
+    long = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [4.0] * 4,
+            "rope_theta": 1e4}  # fmt: skip
+    made(tmp_path, "Phi3Config", "Phi3Model", original_max_position_embeddings=20,
+         rope_parameters=long)  # fmt: skip
+    (tmp_path / "modules.json").write_text("[]")
+    with pytest.raises(Unsupported, match="vectors of texts of 'phi3'"):
+        SentenceEncoder(tmp_path)

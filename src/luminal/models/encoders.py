@@ -29,6 +29,7 @@ from .llm.decoder import Body, Layer
 from .llm.families import FAMILIES, family_of
 from .llm.families.family import State
 from .llm.norms import norm, through
+from .llm.rope import switch_of
 from .llm.rotary import Rotary
 from .llm.storage import Storage
 from .llm.whole import Whole, plain_config
@@ -199,7 +200,8 @@ def _words(directory: Path, given: Fields, tensors: State) -> Backbone:
     values = Fields(own, given.where)
     config = (family := family_of(values)).config(values)
     unlike = (config.carries, config.latent, config.side, config.streams > 1, config.sinks,
-              config.sources, config.chunked, config.attention_cap)  # fmt: skip
+              config.sources, config.chunked, config.attention_cap,
+              switch_of(config, config.context))  # fmt: skip
     if any(unlike):
         raise Unsupported(f"{directory}: vectors of texts of {family.name!r}, whose layers are not "
                           "attention over one sequence alone")  # fmt: skip
