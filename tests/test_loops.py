@@ -261,6 +261,19 @@ def test_little_work_on_one_input_waits_for_the_block_that_reads_it():
     assert len(rt.kernels) == 6
 
 
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+def test_factors_of_products_lie_in_memory_between_loops_as_what_they_are_made_of(precision):
+    cx = luminal.Graph()
+    x, w = cx.tensor((40, 48)) * cx.tensor((40, 48)), cx.tensor((48, 56))
+    _, sums = ops.scan(lambda c, r: (ops.tanh(c + r),) * 2, ops.zeros(cx, (56,)), x @ w)
+    sums.output()
+    (gradient,) = luminal.train.backward((sums * sums).sum(), [w])  # x times other columns
+    gradient.output()
+    both(cx, [(normal(40, 48), normal(40, 48), normal(48, 56) * 0.1)])
+    plan = cx.compile(precision=precision, threads=1, cache=False)._report.plan
+    assert max(memory.bytes({}) for memory in plan.memories) <= 48 * 56 * 4
+
+
 @pytest.mark.parametrize("precision", ["f32", "bf16", "int8"])
 def test_check_knows_loops(precision):
     cx = luminal.Graph()

@@ -2,8 +2,9 @@
 
 A value belongs to the first block that can compute it: one more than the loops that it waits for.
 What a later block, or the body of a loop, needs of it is kept in memory; what costs nothing to make
-again, or is known before the run, is made again there. So is, in a later block, what takes a few
-operations on one input, no larger: it would be read as well (a decayed mean of an optimizer).
+again, takes more memory than what it is made of, or is known before the run, is made again there.
+So is, in a later block, what takes a few operations on one input, no larger: it would be read as
+well (a decayed mean of an optimizer).
 """
 
 from __future__ import annotations
@@ -162,10 +163,11 @@ class _Scope:
         return Repeat(loop, inner.stages(made.made, (), ends))
 
     def _made_again(self, node: Node) -> bool:
-        """It costs nothing, or is known before the run; it is not in memory for other reasons."""
+        """It costs nothing, is known before the run, or takes more memory than what it is made of;
+        it is not in memory for other reasons."""
         if self._given(node) or node.op == "result":
             return False
-        return node in self.constants or node.op == "view"
+        return node in self.constants or node.op == "view" or _widens(node)
 
     def _late(self, node: Node) -> bool:
         """Few operations on one input, no larger, and numbers; not kept for other reasons."""
@@ -183,6 +185,18 @@ class _Scope:
             return False
         (leaf,) = leaves
         return leaf.dtype.bytes <= node.dtype.bytes and _points(leaf) <= _points(node)
+
+
+def _widens(node: Node) -> bool:
+    """An elementwise value that takes more bytes than what it is made of: factors of a product."""
+    if node.op not in SCALARS:
+        return False
+    below = post_order([node], lambda n: n.inputs if n is node or n.op == "view" else ())
+    return _bytes(node) > sum(_bytes(n) for n in below if n is not node and n.op != "view")
+
+
+def _bytes(node: Node) -> int:
+    return node.dtype.bytes * _points(node)
 
 
 def _points(node: Node) -> int:
