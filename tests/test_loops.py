@@ -9,6 +9,7 @@ from backend.c_device import COMPILER
 import luminal
 from luminal import ops
 from luminal.errors import DTypeError, InputError, ShapeError
+from luminal.graph.stages import stages_of
 
 RNG = np.random.default_rng(0)
 AS_C = [("c", 1)] if COMPILER else []
@@ -272,6 +273,18 @@ def test_factors_of_products_lie_in_memory_between_loops_as_what_they_are_made_o
     both(cx, [(normal(40, 48), normal(40, 48), normal(48, 56) * 0.1)])
     plan = cx.compile(precision=precision, threads=1, cache=False)._report.plan
     assert max(memory.bytes({}) for memory in plan.memories) <= 48 * 56 * 4
+
+
+def test_what_is_made_of_one_value_in_several_ways_is_made_again_behind_a_loop():
+    cx = luminal.Graph()
+    h = cx.tensor((9, 4)) @ cx.tensor((4, 5))
+    u, v, w = h * 0.5, ops.tanh(h), ops.exp(ops.exp(h) + cx.tensor((9, 5)))
+    _, sums = ops.scan(lambda c, r: (c + r,) * 2, ops.zeros(cx, (5,)), u * v * w)
+    (sums * u + sums * v).output(), (sums * w).output()
+    first, *_ = stages_of([x.node for x in cx.outputs])
+    assert {h.node, w.node} < set(first.kept)  # w is made of h and of something else
+    assert {u.node, v.node}.isdisjoint(first.kept)
+    both(cx, [(normal(9, 4), normal(4, 5) * 0.1, normal(9, 5))])
 
 
 @pytest.mark.parametrize("precision", ["f32", "bf16", "int8"])

@@ -20,6 +20,7 @@ from .order import post_order, reachable
 from .scalars import SCALARS
 from .space import USUAL
 
+PLAIN = frozenset((*SCALARS, "view"))
 CHEAP = 64.0  # vector instructions for a value that is written, kept and read: an erf
 
 
@@ -96,12 +97,13 @@ class _Scope:
         self.outside = outside or frozenset()
         self.level: dict[Node, int] = {}
         self.blocks: list[list[Node]] = []  # what is kept, by level
+        self.again = set[Node]()  # what later blocks make once more
 
     def stages(
-        self, ends: Sequence[Node], kept: Sequence[Node], made: Sequence[tuple[int, Node]]
+        self, roots: Sequence[Node], kept: Sequence[Node], made: Sequence[tuple[int, Node]]
     ) -> tuple[Stage, ...]:
-        """ends: all that is computed. kept, made: as of a block."""
-        loops = self._find_levels(ends)
+        """roots: all that is computed. kept, made: as of a block."""
+        loops = self._find_levels(roots)
         last = max(self.level.values())
         self.blocks = [[node for node in kept if self.level[node] == n] for n in range(last + 1)]
         found: list[Stage] = []
@@ -109,7 +111,11 @@ class _Scope:
             mine = tuple((n, node) for n, node in made if self.level[node] == level)
             bodies = [self._repeat(loop) for loop in loops if self.level[loop] == level]
             own = tuple(dict.fromkeys(self.blocks[level]))
-            given = self._before((*own, *(node for _, node in mine)), level)
+            ends = (*own, *(node for _, node in mine))
+            given = self._before(ends, level)
+            if again := self._cheap(given):
+                self.again |= again
+                given = self._before(ends, level)
             self._keep(given)
             alike = [n for n in given if self.inside and (n in self.outside or n.op == "input")]
             block = BasicBlock(own, mine, frozenset(given), frozenset(alike))
@@ -144,7 +150,8 @@ class _Scope:
         def stops(node: Node) -> bool:
             if self._given(node) or node.op == "result":
                 return True
-            return self.level[node] < level and not (self._made_again(node) or self._late(node))
+            again = self._made_again(node) or node in self.again
+            return self.level[node] < level and not again
 
         found = post_order(roots, lambda node: () if stops(node) else node.inputs)
         return [node for node in found if stops(node)]
@@ -169,22 +176,46 @@ class _Scope:
             return False
         return node in self.constants or node.op == "view" or _widens(node)
 
-    def _late(self, node: Node) -> bool:
-        """Few operations on one input, no larger, and numbers; not kept for other reasons."""
-        if node in self.blocks[self.level[node]] or not node.shape:
-            return False
+    def _cheap(self, given: Sequence[Node]) -> set[Node]:
+        """Of what would be kept: what takes a few operations on one value, no larger, that is in
+        memory, or that takes less memory than all that is made of it; with what is between."""
+        kept = {node for node in given if not self._there(node)}
+        found, together = set[Node](), dict[Node, list[tuple[Node, set[Node]]]]()
+        for node in (n for n in given if n in kept and n.shape):
+            leaves, between = self._made_of(node, kept)
+            if leaves:
+                whole, *rest = sorted(leaves, key=_bytes, reverse=True)
+                if not (whole in kept or self._there(whole)):
+                    together.setdefault(whole, []).append((node, between))
+                elif sum(map(_bytes, rest)) < _bytes(node):
+                    found |= between
+                    kept.remove(node)
+        for whole, makers in together.items():
+            if _bytes(whole) < sum(_bytes(node) for node, _ in makers):
+                found = found.union(*(between for _, between in makers))
+        return found
+
+    def _there(self, node: Node) -> bool:
+        """It is in memory, whatever a later block needs."""
+        return self._given(node) or node.op == "result" or node in self.blocks[self.level[node]]
+
+    def _made_of(self, node: Node, kept: Collection[Node]) -> tuple[list[Node], set[Node]]:
+        """What a value is made of by a few operations: one value, no larger, and shorter ones, not
+        known before the run (none if it is made otherwise); and what is made on the way."""
 
         def below(n: Node) -> tuple[Node, ...]:
-            inner = n.shape and n not in self.constants and (n.op in SCALARS or n.op == "view")
-            return n.inputs if inner else ()
+            ends = n in self.constants or (n is not node and (n in kept or self._there(n)))
+            return n.inputs if n.op in PLAIN and not ends else ()
 
-        found = post_order([node], below)
-        leaves = [n for n in found if n.shape and n not in self.constants and not below(n)]
-        cost = sum(SCALARS[n.op].cost for n in found if n.op in SCALARS and below(n))
-        if cost > CHEAP or [n.op for n in leaves] != ["input"]:
-            return False
-        (leaf,) = leaves
-        return leaf.dtype.bytes <= node.dtype.bytes and _points(leaf) <= _points(node)
+        order = post_order([node], below)
+        between = {n for n in order if below(n)}
+        leaves = [n for n in order if n.shape and n not in self.constants | between]
+        cost = sum(SCALARS[n.op].cost for n in between if n.op in SCALARS)
+        sizes = sorted(map(_points, leaves))
+        alone = sizes and sizes[-1] <= _points(node) and all(n < sizes[-1] for n in sizes[:-1])
+        wide = any(n.dtype.bytes > node.dtype.bytes for n in leaves)
+        cheap = alone and cost <= CHEAP and not wide and between
+        return (leaves, between) if cheap else ([], set())
 
 
 def _widens(node: Node) -> bool:

@@ -141,7 +141,7 @@ def _apiece(draft: Draft, v: Value) -> float:
     what is turned in registers. Without lanes the innermost loop walks along lines."""
     facts, lane = draft.facts, _lane(draft, v)
     walked = lane or _innermost(draft, v)
-    full = min(facts.lanes, draft.size[lane]) if lane else 1
+    full = _lanes(draft, v) if lane else 1
     cycles = max(1.0, weight(v.body)) / full / draft.target.fma_ports + late(draft, v)
     for x in facts.accesses(v):
         if walked in x.axes or not lane:
@@ -174,7 +174,7 @@ def _touched(draft: Draft, v: Value, step: int, dtype: DType, apart: float) -> f
     cycles where it is loaded or stored alone."""
     target, tile, lane = draft.target, draft.tiles.get(v.name), _lane(draft, v)
     lanes, size = draft.facts.lanes if lane else 1, draft.size.get(lane, 1)
-    full, edge = min(lanes, size), size % lanes / size
+    full, edge = _lanes(draft, v), size % lanes / size
     if tile is not None and tile.across and abs(step) != 1:
         short = size < lanes and lanes % size == 0  # a vector holds several rows
         return TURNED * lanes / size if short else TURNED * (1 - edge) + FAR * edge
@@ -202,6 +202,12 @@ def _innermost(draft: Draft, v: Value) -> str:
 
 def _lane(draft: Draft, v: Value) -> str:
     return next((x.axis for x in draft.paths.get(v.name, ()) if x.kind == "vector"), "")
+
+
+def _lanes(draft: Draft, v: Value) -> int:
+    """Elements of a vector, along all of its axes."""
+    axes = {x.axis for x in draft.paths.get(v.name, ()) if x.kind == "vector"}
+    return min(draft.facts.lanes, prod(draft.size[a] for a in axes)) if axes else 1
 
 
 def late(draft: Draft, v: Value) -> float:
