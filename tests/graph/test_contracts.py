@@ -382,3 +382,10 @@ def test_sums_of_what_is_rounded_anyway() -> None:
     assert [s.op == "cast" and s.inputs[0].dtype is bf16 for s in sums] == [True, False]
     again = default_passes("bf16", half_products=False)
     assert sums_rounded not in again and sums_rounded in default_passes("bf16")
+
+
+def test_a_view_that_is_an_output_reads_what_it_shows() -> None:
+    cx = luminal.Graph()
+    y = ops.tanh(cx.tensor((8, 6)))
+    program = Program(cx, (y.sum(0).node, y.T.node))
+    assert sums_rounded(program).outputs == program.outputs

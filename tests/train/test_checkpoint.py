@@ -37,6 +37,35 @@ def test_gradients_of_what_is_computed_again_are_those_of_what_is_kept():
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
+def heads(x: Tensor, seen: Tensor) -> Tensor:
+    v = x.unflatten(-1, (2, 4)).transpose(1, 2)
+    return ops.scaled_dot_product_attention(v, v, v, seen)
+
+
+def pooled(x: Tensor, seen: Tensor) -> Tensor:
+    return ops.adaptive_max_pool1d(x.transpose(1, 2), 2)
+
+
+@pytest.mark.parametrize("function", [heads, pooled])
+def test_special_derivatives_stand_where_views_are_given(function):
+    """Of rows that a mask leaves nothing to see, and of ties: of an input, of what was computed,
+    and of what is computed again."""
+    found = []
+    for way in ("input", "hidden", "again"):
+        graph = Graph()
+        x, seen = graph.tensor((2, 6, 8)), graph.tensor((2, 1, 1, 6), "bool")
+        given = x if way == "input" else x * 1.0
+        y = train.checkpoint(function, given, seen) if way == "again" else function(given, seen)
+        (gradient,) = train.backward((y * y.cos()).sum(), [given])
+        rows = np.repeat(np.random.default_rng(0).standard_normal((2, 3, 8)), 2, 1)
+        feeds = {x: rows.astype(np.float32), seen: np.array([1, 0], bool).repeat(6)}
+        feeds[seen] = feeds[seen].reshape(2, 1, 1, 6)
+        found.append(evaluate(graph, [gradient.node], feeds)[gradient.node])
+    assert np.isfinite(found[0]).all() and found[0].any()
+    for each in found[1:]:
+        np.testing.assert_allclose(each, found[0], rtol=1e-6, atol=1e-7)
+
+
 def peak(wrapped: bool, layers: int = 6) -> tuple[float, Any]:
     graph, random = Graph(), np.random.default_rng(0)
     x = graph.tensor((512, 32))

@@ -72,8 +72,9 @@ def sums_rounded(program: Program) -> Program:
     wanted = {*program.outputs, *(node for _, node in program.states)}
 
     def uses(node: Node) -> list[Node]:
-        own = readers.get(node, []) if node not in wanted else [node]
-        return [use for n in own for use in (uses(n) if n.op == "view" else [n])]
+        if node in wanted:
+            return [node]
+        return [use for n in readers.get(node, []) for use in (uses(n) if n.op == "view" else [n])]
 
     def serves(node: Node) -> bool:
         found = {"sum" if n.op == "sum" else n.op == "cast" and n.dtype for n in uses(node)}

@@ -276,14 +276,15 @@ def _whole(graph: Graph, wanted: set[Node]) -> Mapping[Node, Composite]:
     if not parts:
         return graph.composites
 
-    def inside(node: Node, known: Composite) -> Iterable[Node]:
-        return post_order([node], lambda n: () if n in known.inputs else n.inputs)
+    def inside(node: Node, known: Composite) -> set[Node]:
+        """Without its inputs, and what those are views of: views of views are one view."""
+        given = set(post_order(known.inputs, lambda n: n.inputs if n.op == "view" else ()))
+        return set(post_order([node], lambda n: () if n in given else n.inputs)) - {node, *given}
 
     return {
         node: known
         for node, known in graph.composites.items()
-        if known.name == CUSTOM
-        or parts.isdisjoint(set(inside(node, known)) - {node, *known.inputs})
+        if known.name == CUSTOM or parts.isdisjoint(inside(node, known))
     }
 
 

@@ -21,8 +21,21 @@ def load(e: Emitter, dtype: DType, width: int, pointer: Operand, mask: Operand |
     else:
         passing, name = f"{like.type} zeroinitializer", f"llvm.masked.load.{suffix(like)}.p0"
         source = f"ptr align {dtype.bytes} {pointer.text}"
-        value = _result(e.call(name, like, source, mask, passing))
+        value = _result(e.call(name, like, source, _by_itself(e, mask), passing))
     return _from_memory(e, dtype, value)
+
+
+def _by_itself(e: Emitter, mask: Operand) -> Operand:
+    """A mask that LLVM does not know to be another one: it makes one instruction of a load and of
+    the permutation behind it under the same mask, and those of AVX-512 read what is masked out."""
+    if not e.machine.has("avx512f"):
+        return mask
+    number = Operand("", f"i{mask.width}")
+    bits = e.let(f"bitcast {mask.typed} to {number.type}", number.element)
+    wide = e.convert("zext", bits, "i64")
+    same = e.let(f'call i64 asm "", "=r,0"({wide.typed})', "i64")
+    narrow = e.convert("trunc", same, number.element)
+    return e.let(f"bitcast {narrow.typed} to {mask.type}", "i1", mask.width)
 
 
 def gather(
