@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from luminal import Graph, ops
+from luminal import Graph, nn, ops
 from luminal.train import attention, backward, jvp
 
 torch.manual_seed(0)
@@ -54,15 +54,18 @@ def test_gradients(monkeypatch, name, free):
     assert rt._report.plan.loops
 
 
+@pytest.mark.parametrize("summand", [False, True])
 @pytest.mark.parametrize("shape", [(16, 10), (2, 1, 1, 10), (2, 3, 16, 10)])
-def test_masks(monkeypatch, shape):
-    """Rows that see nothing pass no gradient."""
+def test_masks(monkeypatch, shape, summand):
+    """Rows that see nothing pass no gradient. Summands that need none themselves are masks too."""
     mask = torch.rand(shape) < 0.4
     if shape[-2] > 1:
         mask[..., 3:5, :] = False
+    if summand:
+        mask = torch.randn(shape).masked_fill(~mask, float("-inf"))
     query, key, _ = CASES["whole"]
     cx, inputs, given, *_ = made(monkeypatch, query, key, {})
-    seen = cx.tensor(shape, dtype="bool")
+    seen = cx.tensor(shape, dtype="f32" if summand else "bool")
     ours = ops.scaled_dot_product_attention(*inputs, seen)
     theirs = F.scaled_dot_product_attention(*given, mask).nan_to_num(0.0)
     found = backward((ours * ours.cos()).sum(), inputs)
@@ -80,6 +83,33 @@ def test_gradients_of_gradients_and_tangents(monkeypatch):
     compared(cx, [*second, *jvp([ours], inputs, inputs)], given, [*wanted, tangent])
 
 
+@pytest.mark.parametrize("hint", [None, (16, 1024)])
+def test_lengths_known_at_run_time_are_taken_for_long_where_they_may_be(hint):
+    cx = Graph()
+    cx.dim("t", 1, 2048, hint=hint)
+    inputs = [cx.tensor((1, 4, "t", 32)) for _ in range(3)]
+    y = ops.scaled_dot_product_attention(*inputs, is_causal=True)
+    for gradient in backward((y * y).sum(), inputs):
+        gradient.output()
+    rt = cx.compile(cache=False, threads=2)
+    rt(*np.random.default_rng(0).standard_normal((3, 1, 4, 1024, 32)).astype("f"))
+    assert rt.peak_bytes < 4 * 1024 * 1024 * 4  # of all scores
+
+
+def test_padding_of_a_layer_keeps_no_scores():
+    cx = Graph()
+    x, padding = cx.tensor((2, 1024, 32)), cx.tensor((2, 1024), dtype="bool")
+    layer = nn.MultiheadAttention(cx, 32, 4, batch_first=True)
+    y, _ = layer(x, x, x, key_padding_mask=padding, need_weights=False)
+    for gradient in backward((y * y).sum(), [x, *layer.parameters()]):
+        gradient.output()
+    rt = cx.compile(cache=False, threads=2)
+    for w in layer.parameters():
+        rt[w] = np.ones([int(n) for n in w.shape], np.float32)
+    rt(np.zeros((2, 1024, 32), np.float32), np.zeros((2, 1024), bool))
+    assert rt.peak_bytes < 2 * 4 * 1024 * 1024 * 4  # of all scores
+
+
 def test_scores_of_many_places_are_never_in_memory():
     cx, shape = Graph(), (1, 4, 1024, 32)
     inputs = [cx.tensor(shape) for _ in range(3)]
@@ -87,4 +117,5 @@ def test_scores_of_many_places_are_never_in_memory():
     for gradient in backward((y * y).sum(), inputs):
         gradient.output()
     rt = cx.compile(cache=False, threads=2)
+    rt(*np.ones((3, *shape), np.float32))
     assert rt.peak_bytes < 4 * 1024 * 1024 * 4  # of all scores

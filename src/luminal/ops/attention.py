@@ -92,7 +92,7 @@ def attention_scores(
     scores = mul(matmul(query, key.transpose(-1, -2)), attention_scale(query, scale))
     if is_causal:
         scores = where(causal(scores, offset), scores, float("-inf"))
-    return scores if attn_mask is None else _masked(scores, attn_mask)
+    return scores if attn_mask is None else under_mask(scores, attn_mask)
 
 
 def _blind(scores: Tensor, mask: Tensor, is_causal: bool, offset: Size) -> Tensor:
@@ -128,7 +128,8 @@ def causal(scores: Tensor, offset: Size = 0) -> Tensor:
     return lt(graph.iota(scores.shape, ahead, i64), 1)
 
 
-def _masked(scores: Tensor, mask: Tensor) -> Tensor:
+def under_mask(scores: Tensor, mask: Tensor) -> Tensor:
+    """-inf where a bool mask hides something; another one is added."""
     if mask.dtype is boolean:
         return where(mask, scores, float("-inf"))
     return add(scores, mask.cast(scores.dtype))

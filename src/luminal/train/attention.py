@@ -10,19 +10,19 @@ makes the scores of its queries anew, and nothing of (queries, keys) is ever in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import takewhile
-from math import prod
+from math import inf, prod
 from typing import TypeAlias
 
 from .. import ops
 from ..graph.dtype import i64
 from ..graph.graph import Graph
 from ..graph.index import Index
-from ..graph.node import Composite
+from ..graph.node import Composite, Node
 from ..graph.tensor import Tensor
-from ..ops.attention import attention_scale
+from ..ops.attention import attention_scale, under_mask
 from ..ops.base import Size, extent, same_size
 from .rules import Maybe
 
@@ -33,19 +33,25 @@ BLOCK = 128  # queries at a time
 LONG, LARGE = 512, 1 << 22  # queries, and scores of all heads, from which blocks are no slower
 
 
-def in_blocks(graph: Graph, known: Composite) -> Pull | None:
-    """The gradients of queries, keys and values; None for what is no attention, or usually a small
-    one, or under a mask that has a gradient itself."""
+def in_blocks(graph: Graph, known: Composite, active: Collection[Node]) -> Pull | None:
+    """The gradients of queries, keys and values; None for what is no attention, or a small one, or
+    under a mask that is active: one that has a gradient itself."""
     if known.name not in ("attention", "masked_attention"):
         return None
     query, key, _, *masks = known.inputs
-    usual = graph.space.usual()
-    *around, places, seen = (int(n.evaluate(usual)) for n in (*query.shape[:-1], key.shape[-2]))
+    most = _most(graph)
+    *around, places, seen = (int(n.evaluate(most)) for n in (*query.shape[:-1], key.shape[-2]))
     large = places >= LONG and prod((*around, places, seen)) >= LARGE
-    floats = any(mask.dtype.is_float for mask in masks)
-    if floats or not large:
+    if not large or any(mask in active for mask in masks):
         return None
     return partial(_pulled if masks else _one_by_one, *known.options)
+
+
+def _most(graph: Graph) -> dict[str, int]:
+    """The largest usual value of each size; of one without hints the largest at all."""
+    bounds = {name: high for name, (_, high) in graph.space.sizes.items() if high < inf}
+    hints = {name: max(usual) for name, usual in graph.usual.items()}
+    return {**graph.space.usual(), **{n: int(high) for n, high in bounds.items()}, **hints}
 
 
 def _one_by_one(
@@ -87,7 +93,7 @@ def _pulled(
         if is_causal:
             scores = ops.where(_early(scores, first, offset), scores, float("-inf"))
         for seen in mask or masks:
-            scores = ops.where(seen, scores, float("-inf"))
+            scores = under_mask(scores, seen)
         if masks:
             blind = ops.eq(scores.amax(-1, keepdim=True), float("-inf"))
             scores, own = ops.where(blind, 0.0, scores), ops.where(blind, 0.0, own)

@@ -163,7 +163,7 @@ class Walk:
             instead = instead_of(known)
             if instead is None:
                 return composite(known)
-            other, pull = _other(*instead), in_blocks(self.graph, known)
+            other, pull = _other(*instead), in_blocks(self.graph, known, self.active)
             return other if pull is None else replace(other, pull=pull)
         row = changes(node)
         return STRUCTURAL[node.op] if row is None else row
