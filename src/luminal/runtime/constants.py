@@ -34,6 +34,8 @@ class Constants:
             self._packed.setdefault(argument.memory, []).append(argument)
         self._plain = {a.memory for c in plan.calls for a in c.arguments if a.layout is None}
         self._computed = {a.memory for n in self._calls for a in plan.calls[n].arguments}
+        read = (a for call in plan.calls if not call.constant for a in call.arguments)
+        self._lasting = {*map(slots.place, read), *plan.outputs, *(new for _, new in plan.states)}
 
     def _depends_on_sizes(self) -> bool:
         plan = self._plan
@@ -119,24 +121,43 @@ class Constants:
         return bool(self._stale)
 
     def refresh(self, run: RunCall) -> None:
-        """Run the constant calls and packings whose sources have changed."""
+        """Run the constant calls and packings whose sources have changed. What only these read is
+        given back."""
         stale, packed = set(self._stale), set[Argument]()
+        needed = self._needed(stale)
         for memory in self._written:
             self._place_written(memory)
-        for number in self._calls:
+        for number in needed:
             call = self._plan.calls[number]
-            reads, writes = self._plan.touched(call)
-            if not stale & (reads | writes):
-                continue
             for argument in call.arguments:
-                self._repack(argument, stale, packed)
-            for memory in writes:
+                gone = argument.layout and self._slots.place(argument) not in self._blocks
+                self._repack(argument, {argument.memory} if gone else stale, packed)
+            for memory in self._plan.touched(call)[1]:
                 self._make_writable(memory)
             run(number)
-            stale |= writes
         for argument in self._slots.packed:
-            self._repack(argument, stale, packed)
+            if self._slots.place(argument) in self._lasting:
+                self._repack(argument, stale, packed)
         self._stale.clear()
+        if not self._symbolic:  # those are made again and again
+            for place in self._blocks.keys() - self._lasting:
+                del self._blocks[place]
+
+    def _needed(self, stale: set[int]) -> list[int]:
+        """The constant calls that touch what is stale, and those that make what these read and is
+        no longer there. What they write becomes stale too."""
+        touched = {number: self._plan.touched(self._plan.calls[number]) for number in self._calls}
+        for reads, writes in touched.values():
+            if stale & (reads | writes):
+                stale |= writes
+        needed, missing = list[int](), set[int]()
+        for number in reversed(self._calls):
+            reads, writes = touched[number]
+            if stale & (reads | writes) or missing & writes:
+                needed.append(number)
+                missing |= reads.intersection(self._written) - self._blocks.keys()
+                stale |= writes
+        return needed[::-1]
 
     def _place_written(self, memory: int) -> None:
         """Memory for what a constant call writes, at the present sizes."""
@@ -163,7 +184,8 @@ class Constants:
         place, size = self._slots.packed[argument], view.size * dtype.bytes
         block = self._blocks.get(place)
         if block is None or block.bytes < size or not block.writable:
-            block = self._blocks[place] = Block(self.pool, size)
+            allocate = self.pool if place in self._lasting else self._allocate
+            block = self._blocks[place] = Block(allocate, size)
             self._slots.point(place, block.address)
         copy(block.array(dtype, view.shape), view, self._threads)
 
