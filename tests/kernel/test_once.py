@@ -571,6 +571,34 @@ def test_what_is_copied_for_a_row_of_sums_lies_along_their_lanes() -> None:
     assert "gather" not in program_text(lower(made, schedule, TARGET))
 
 
+def test_a_factor_may_read_a_value_twice_that_its_draft_lacks() -> None:
+    """The square of a maximum, rounded for pairs: drafts write the maximum into an operand."""
+    top = op("max", load("X", "m", "k"), const(0.0))
+    rounded = cast(cast(mul(read("top"), read("top")), bf16), f32)
+    weight = cast(cast(load("W", "k", "n"), bf16), f32)
+    values = [value("top", "mk", top),
+              value("acc", "mn", mul(rounded, weight), total("k"), store("Y", "m", "n"))]
+    shapes = buffer("X", 2048, 64), buffer("W", 64, 64), buffer("Y", 2048, 64)
+    kernel = cases.kernel("square", shapes, dict(m=2048, n=64, k=64), values)
+    target = replace(named("vnni", 2), rounds=True)
+    (whole,) = prepare(kernel, target)
+    assert "top" not in {v.name for v in drafted(whole, target).facts.values}
+    assert several.several(whole, target)[-1].outputs == ("Y",)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_products_of_what_is_read_twice_are_right(turned: bool) -> None:
+    cx, rng = luminal.Graph(), np.random.default_rng(0)
+    x, w = cx.tensor((64, 2048) if turned else (2048, 64)), cx.tensor((64, 64))
+    y = ops.relu(x.T if turned else x)
+    ((y * y + y) @ w).output()
+    a, b = (rng.standard_normal(t.shape, np.float32) for t in (x, w))
+    got = cx.compile(precision="bf16", threads=2, cache=False, database=False)(a, b)
+    top = np.maximum(a.T if turned else a, 0)
+    want = (top * top + top) @ b
+    assert np.abs(got - want).max() < 1e-2 * np.abs(want).max()
+
+
 def test_little_work_is_left_alone() -> None:
     (kernel,) = prepare(cases.gemm(16, 16, 16, constant=False), TARGET)
     assert several.several(kernel, TARGET) == [kernel]

@@ -34,12 +34,12 @@ def multiplied(facts: Facts, value: Value) -> Sequence[Expression]:
     return (either(facts, value, first[0]) if first else None) or value.factors
 
 
-def unpaired(facts: Facts, value: Value) -> list[str]:
-    """Reduced axes that an instruction would collapse if neighbours lay together, where none does,
-    or only what is packed inside."""
-    free = facts.packed or not pair(facts, value)
-    found = [i for i in _multiplying(facts, value) if i.rows == 1] if free else []
-    return [a for a in value.over if any(_whole(facts, i, a) for i in found)]
+def unpaired(facts: Facts, value: Value, taken: bool) -> list[str]:
+    """Reduced axes that an instruction would collapse if neighbours lay together, where none does.
+    taken: such a one is taken, of what lies so."""
+    found = [i for i in _multiplying(facts, value) if i.rows == 1]
+    paired = taken and pair(facts, value)
+    return [a for a in value.over if not paired and any(_whole(facts, i, a) for i in found)]
 
 
 def matrices(facts: Facts, value: Value) -> list[Pair]:

@@ -115,22 +115,32 @@ def _ways(kernel: Kernel, draft: Draft, products: Sequence[Value]) -> Iterator[S
     threads, tile = draft.target.group > 1, draft.found.tile
     across = tile and tile.reduced and not (tile.rows or draft.found.streams)
     made = across or (draft.operands and not threads)  # lanes along a sum; units make them
-    facts, alone = draft.facts, threads or draft.found.streams
+    alone = threads or draft.found.streams
+    facts = Facts(kernel, draft.target)  # the draft may lack what factors read
     whole = max((i.rows for i in draft.target.instructions if i.registers), default=1)
-    for value in products:
-        together = [] if alone else instructions.unpaired(facts, value)
+    for value in (facts.by_name[v.name] for v in products):
+        lies = _pairs(draft, value)
+        together = [] if alone else instructions.unpaired(facts, value, lies)
         taken = value.factors if threads else instructions.multiplied(facts, value)
         rows_apart = not threads and bool(instructions.matrices(facts, value))
         dear = any(_dear(facts, *both, rows_apart) for both in zip(value.factors, taken))
         if made or together or dear:
             rows = () if threads else value.axes
-            yield from operands_before(kernel, value, taken, together, rows, whole)
+            yield from operands_before(facts.kernel, value, taken, together, rows, whole)
     pairs = (instructions.pair(draft.facts, v) for v in draft.found.group)
     if threads and any(each and each[0].rows > 1 for each in pairs):
         merged = images_as_rows(kernel)
         yield from [[merged]] * (merged.axes != kernel.axes)
     if threads or _walked_badly(draft):
         yield from _behind_sums(kernel)
+
+
+def _pairs(draft: Draft, value: Value) -> bool:
+    """The draft may multiply pairs as they lie: it neither packs them, nor takes numbers as they
+    were before they were rounded."""
+    drafted = draft.facts.by_name[value.name]
+    paired = draft.operands or instructions.pair(draft.facts, drafted)
+    return bool(paired and not draft.facts.packed)
 
 
 def _dear(facts: Facts, side: Expression, taken: Expression, rows: bool) -> bool:
