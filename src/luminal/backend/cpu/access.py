@@ -7,7 +7,7 @@ from itertools import product
 from operator import mul
 
 from ...graph.dtype import DType
-from .emitter import ELEMENTS, Emitter, Operand, suffix
+from .emitter import BITS, ELEMENTS, Emitter, Operand, suffix
 
 
 def load(e: Emitter, dtype: DType, width: int, pointer: Operand, mask: Operand | None) -> Operand:
@@ -21,21 +21,25 @@ def load(e: Emitter, dtype: DType, width: int, pointer: Operand, mask: Operand |
     else:
         passing, name = f"{like.type} zeroinitializer", f"llvm.masked.load.{suffix(like)}.p0"
         source = f"ptr align {dtype.bytes} {pointer.text}"
-        value = _result(e.call(name, like, source, _by_itself(e, mask), passing))
+        value = _result(e.call(name, like, source, mask, passing))
+        value = _by_itself(e, value) if e.machine.has("avx512bw") else value
     return _from_memory(e, dtype, value)
 
 
-def _by_itself(e: Emitter, mask: Operand) -> Operand:
-    """A mask that LLVM does not know to be another one: it makes one instruction of a load and of
-    the permutation behind it under the same mask, and those of AVX-512 read what is masked out."""
-    if not e.machine.has("avx512f"):
-        return mask
-    number = Operand("", f"i{mask.width}")
-    bits = e.let(f"bitcast {mask.typed} to {number.type}", number.element)
-    wide = e.convert("zext", bits, "i64")
-    same = e.let(f'call i64 asm "", "=r,0"({wide.typed})', "i64")
-    narrow = e.convert("trunc", same, number.element)
-    return e.let(f"bitcast {narrow.typed} to {mask.type}", "i1", mask.width)
+def _by_itself(e: Emitter, value: Operand) -> Operand:
+    """What was loaded under a mask, from where LLVM does not look at the load: it makes one
+    instruction of this and a permutation under the same mask, and those of AVX-512 read what is
+    masked out too. In whole registers, as assembly takes it."""
+    each, width = BITS[value.element], value.width
+    whole = next((n for n in (128, 256, 512) if n >= each * width), 512) // each
+    count = 1 << (-(-width // whole) - 1).bit_length()
+    if whole * count != width:
+        value = e.pick(value, [min(i, width - 1) for i in range(whole * count)])
+    parts = [e.pick(value, range(whole * n, whole * (n + 1))) if count > 1 else value
+             for n in range(count)]  # fmt: skip
+    same = [e.let(f'call {p.type} asm "", "=v,0"({p.typed})', p.element, p.width) for p in parts]
+    joined = e.join(same)
+    return e.pick(joined, range(width)) if joined.width > width else joined
 
 
 def gather(
