@@ -287,6 +287,22 @@ def test_what_is_made_of_one_value_in_several_ways_is_made_again_behind_a_loop()
     both(cx, [(normal(9, 4), normal(4, 5) * 0.1, normal(9, 5))])
 
 
+def most(cx: luminal.Graph) -> int:
+    """Bytes of the largest piece of memory."""
+    plan = cx.compile(threads=1, cache=False)._report.plan
+    return max(memory.bytes({}) for memory in plan.memories)
+
+
+def test_what_does_not_vary_along_a_dimension_is_not_repeated_before_a_loop():
+    cx = luminal.Graph()
+    a, b, x = cx.tensor((8, 5)), cx.tensor((8, 5)), cx.tensor(8)
+    table = (a.expand((99, 8, 5)) * ops.exp(b).expand((99, 8, 5))).sum(2) + a.amax(1)
+    last, _ = ops.scan(lambda c, _: (ops.tanh((table * c).sum(0)), None), x, None, length=3)
+    last.output(), ops.flip(table, (1,))[3:5].output()
+    both(cx, [(normal(8, 5) * 0.1, normal(8, 5), normal(8))])
+    assert most(cx) == 8 * 5 * 4
+
+
 @pytest.mark.parametrize("precision", ["f32", "bf16", "int8"])
 def test_check_knows_loops(precision):
     cx = luminal.Graph()
