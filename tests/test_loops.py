@@ -9,7 +9,9 @@ from backend.c_device import COMPILER
 import luminal
 from luminal import ops
 from luminal.errors import DTypeError, InputError, ShapeError
+from luminal.graph.loops import parts
 from luminal.graph.stages import stages_of
+from luminal.options import passed
 
 RNG = np.random.default_rng(0)
 AS_C = [("c", 1)] if COMPILER else []
@@ -301,6 +303,34 @@ def test_what_does_not_vary_along_a_dimension_is_not_repeated_before_a_loop():
     last.output(), ops.flip(table, (1,))[3:5].output()
     both(cx, [(normal(8, 5) * 0.1, normal(8, 5), normal(8))])
     assert most(cx) == 8 * 5 * 4
+
+
+def test_steps_make_slices_of_less_than_their_stack():
+    """Of what repeats, of bytes, and of views that turn; in both directions."""
+    for reverse in (False, True):
+        cx = luminal.Graph()
+        x, bias = cx.tensor((6, 7)), cx.tensor((9, 6))
+        w, scale = cx.tensor((9, 7, 6), "i8"), cx.tensor((9, 1, 7))
+        scaled = ops.flip(w, (1,)).mT.cast("f32") * scale
+        alike, padded = x.expand((9, 6, 7)), ops.pad(bias.unsqueeze(2) + x * 2, (1, 0))
+
+        def step(c, given):
+            scaled, alike, padded, bias, again = given
+            new = ops.tanh(c * 0.5 + scaled * padded[:, :7] + alike)
+            return new, {"new": new, "alike": alike, "bias": bias * again}
+
+        given = (scaled, alike, padded, bias, bias)
+        last, rows = ops.scan(step, ops.zeros(cx, (6, 7)), given, reverse=reverse)
+        last.output(), rows["new"].sum(1).output(), rows["alike"].sum(0).output()
+        rows["bias"].sum().output()
+        arrays = normal(6, 7), normal(9, 6), RNG.integers(-9, 9, (9, 7, 6)).astype(np.int8)
+        arrays = *arrays, normal(9, 1, 7) * 0.1
+        (found,) = both(cx, [arrays])
+        for mine, right in zip(found, cx.compile("reference", passes=[])(*arrays)):
+            np.testing.assert_allclose(mine, right, rtol=1e-5, atol=1e-5)
+        program = passed(cx, "reference", "f32")
+        (loop,) = (node for node in program.nodes() if node.op == "loop")
+        assert [stack.dtype.name for stack in parts(loop).stacks] == ["f32", "i8", "f32"]
 
 
 @pytest.mark.parametrize("precision", ["f32", "bf16", "int8"])

@@ -11,6 +11,7 @@ from .graph.dtype import bf16, i8, u8
 from .graph.graph import Graph
 from .graph.passes import Pass, Program, program_of, run_passes
 from .graph.repeats import without_repeats
+from .graph.slices import slices_made
 from .precision import default_passes
 from .rewrite.rates import CostModel
 
@@ -30,7 +31,7 @@ def usual_passes(precision: str, backend: Device | None) -> list[Pass]:
     factors = {(product.first, product.second) for product in products if product.fragments}
     signed = (i8, i8) in factors and (u8, i8) not in factors
     moved = math.inf if target is None or target.group > 1 else CostModel.of(target).moved
-    return [*default_passes(precision, half, signed, moved), without_repeats]
+    return [*default_passes(precision, half, signed, moved), without_repeats, slices_made]
 
 
 def passed(graph: Graph, device: str, precision: str) -> Program:

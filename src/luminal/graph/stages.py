@@ -184,14 +184,14 @@ class _Scope:
         for node in (n for n in given if n in kept and n.shape):
             leaves, between = self._made_of(node, kept)
             if leaves:
-                whole, *rest = sorted(leaves, key=_bytes, reverse=True)
+                whole, *rest = sorted(leaves, key=bytes_of, reverse=True)
                 if not (whole in kept or self._there(whole)):
                     together.setdefault(whole, []).append((node, between))
-                elif sum(map(_bytes, rest)) < _bytes(node):
+                elif sum(map(bytes_of, rest)) < bytes_of(node):
                     found |= between
                     kept.remove(node)
         for whole, makers in together.items():
-            if _bytes(whole) < sum(_bytes(node) for node, _ in makers):
+            if bytes_of(whole) < sum(bytes_of(node) for node, _ in makers):
                 found = found.union(*(between for _, between in makers))
         return found
 
@@ -223,10 +223,10 @@ def _widens(node: Node) -> bool:
     if node.op not in SCALARS:
         return False
     below = post_order([node], lambda n: n.inputs if n is node or n.op == "view" else ())
-    return _bytes(node) > sum(_bytes(n) for n in below if n is not node and n.op != "view")
+    return bytes_of(node) > sum(bytes_of(n) for n in below if n is not node and n.op != "view")
 
 
-def _bytes(node: Node) -> int:
+def bytes_of(node: Node) -> int:
     return node.dtype.bytes * _points(node)
 
 
