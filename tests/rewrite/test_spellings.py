@@ -9,7 +9,9 @@ import pytest
 from plan_nets import expected, region_of, run_plan
 
 from luminal import Graph, Tensor, ops
-from luminal.graph.dtype import boolean, i64
+from luminal.graph.dtype import bf16, boolean, i64
+from luminal.graph.passes import program_of, run_passes
+from luminal.precision import default_passes
 from luminal.rewrite.normalise import normalise
 from luminal.rewrite.optimise import optimise
 from luminal.rewrite.plan import Plan
@@ -131,6 +133,16 @@ def test_attention_is_one_kernel(spelling):
     graph = Graph()
     ATTENTION[spelling](*(graph.tensor((HEADS, LENGTH, WIDTH)) for _ in range(3))).output()
     assert kernels(graph) == 1
+
+
+@pytest.mark.parametrize("spelling", ATTENTION)
+def test_weights_are_not_rounded_before_they_weigh(spelling):
+    """A cast between exponentials and their products would store them all."""
+    graph = Graph()
+    ATTENTION[spelling](*(graph.tensor((HEADS, LENGTH, WIDTH)) for _ in range(3))).output()
+    program = run_passes(program_of(graph), default_passes("bf16"))
+    rounded = [n for n in program.nodes() if n.op == "cast" and n.dtype is bf16]
+    assert rounded and all(n.shape[-1] != n.shape[-2] for n in rounded)
 
 
 @pytest.mark.parametrize("spelling", WEIGHTS)

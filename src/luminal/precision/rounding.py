@@ -115,17 +115,20 @@ def _rounded(graph: Graph, node: Node) -> Node:
 
 
 def is_share(node: Node, index: Shape, summed: frozenset[str]) -> bool:
-    """A value times the reciprocal of its sum over dimensions that are summed: a softmax. index:
-    where it is read."""
-    sides = node.inputs if node.op == "mul" else ()
+    """A softmax, in parts or whole: an exponential, also over something; a value over its sum over
+    dimensions that are summed, also times something. index: where it is read."""
+    if node.op == "exp2":
+        return True
+    sides = node.inputs if node.op in ("mul", "div") else ()
     below = [below_views(x) for x in sides]
     for side, under in zip(sides, below):
-        total = below_views(under.inputs[0]) if under.op == "recip" else None
-        if total and total.op == "sum" and below_views(total.inputs[0]) in below:
+        total = below_views(under.inputs[0]) if under.op == "recip" else under
+        if total.op == "sum" and below_views(total.inputs[0]) in below:
             kept = names_of(resolved(side)[1])
             lost = [i for d, i in enumerate(index) if position(d) not in kept]
             return bool(names_of(lost) & summed)
-    return False
+    parts = sides[:1] if node.op == "div" else [x for x in dict.fromkeys(sides) if x.op != "exp2"]
+    return any(is_share(x, index, summed) for x in parts)
 
 
 def _is_half(node: Node) -> bool:
