@@ -52,6 +52,13 @@ def test_what_another_order_may_make_infinite_is_no_fault():
     cx.compile(threads=1, cache=False, database=False, check=True)
 
 
+def test_subnormal_numbers_that_an_instruction_takes_for_zeros_are_no_fault():
+    cx = Graph()
+    (cx.tensor((300, 64), "bf16") @ cx.tensor((64, 72), "bf16")).output()  # -inf meets such
+    rt = cx.compile(precision="bf16", threads=1, cache=False, database=False, check=True)
+    assert rt.check() == []
+
+
 def test_a_wrong_kernel_is_named_with_its_text(wrong_code):
     with pytest.raises(WrongResult, match=r"(?s)a kernel computes.*k1.* instead of .*\naxes a0"):
         compiled(check=True)
