@@ -41,3 +41,18 @@ def test_a_parameter_that_changes_makes_anew_what_was_given_back(precision):
         both, h = given[v] @ given[u], a @ given[w]
         right = np.maximum(h, 0.0) @ both + h @ (both * 2.0 + given[v])
         np.testing.assert_allclose(rt(a), right, rtol=0, atol=0.02 * np.abs(right).max())
+
+
+def test_what_steps_of_a_loop_read_slices_of_stays():
+    cx = Graph()
+    x, w = cx.tensor((4, 128)), cx.parameter((6, 128, 128))
+    last, _ = ops.scan(lambda c, u: (ops.tanh(c @ u), None), x, ops.sin(w) * 0.1)
+    last.output()
+    rt = cx.compile(threads=1, cache=False)
+    for _ in range(3):
+        given, a = normal(6, 128, 128), normal(4, 128)
+        rt[w], right = given, a
+        for each in given:
+            right = np.tanh(right @ (np.sin(each) * np.float32(0.1)))
+        np.testing.assert_allclose(rt(a), right, rtol=1e-5, atol=1e-6)
+        assert rt._engine._constants.bytes >= given.nbytes  # and not by chance

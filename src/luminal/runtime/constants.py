@@ -35,7 +35,8 @@ class Constants:
         self._plain = {a.memory for c in plan.calls for a in c.arguments if a.layout is None}
         self._computed = {a.memory for n in self._calls for a in plan.calls[n].arguments}
         read = (a for call in plan.calls if not call.constant for a in call.arguments)
-        self._lasting = {*map(slots.place, read), *plan.outputs, *(new for _, new in plan.states)}
+        ends = {*plan.outputs, *(new for _, new in plan.states)}
+        self._lasting = ends.union(map(slots.place, read), *(loop.around for loop in plan.loops))
 
     def _depends_on_sizes(self) -> bool:
         plan = self._plan
