@@ -114,17 +114,8 @@ def _near(draft: Draft, free: list[str], across: list[str]) -> list[str]:
 
     near = [a for a in free if facts.static[a] and a not in facts.domain(value)
             and any(within(a, x) for x in reads)]  # fmt: skip
-    between = prod(draft.size[a] for a in order if a not in near)
-    parts = [x for x in reads if _run(draft, x, order) < LINE]
-    steps = [abs(x.stride(a)) * x.dtype.bytes for x in parts for a in order if a not in near]
-    held = min([draft.target.l1 // LINE, *map(draft.target.lines_apart, filter(None, steps))])
-    return near if between > held // 2 else []
-
-
-def _run(draft: Draft, x: Access, order: list[str]) -> int:
-    """Bytes side by side that a copy reads before it steps along one of these axes."""
-    inner = (a for a in x.axes if a not in order and x.stride(a) == 1)
-    return x.dtype.bytes * prod(draft.size[a] for a in inner)
+    between = LINE * prod(draft.size[a] for a in order if a not in near)
+    return near if between > draft.target.l1 // 2 else []
 
 
 def _page_units(
