@@ -8,7 +8,7 @@ import sys
 import pytest
 
 PROGRAM = """
-import ctypes, mmap, sys
+import ctypes, mmap, os, sys
 import numpy as np
 import luminal
 from luminal import ops
@@ -45,7 +45,6 @@ for before in (True, False):
     np.testing.assert_array_equal(rt(given), cx.compile("reference", cache=False)(x))
 print("right")
 sys.stdout.flush()
-import os
 os._exit(0)
 """
 

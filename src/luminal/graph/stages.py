@@ -3,8 +3,8 @@
 A value belongs to the first block that can compute it: one more than the loops that it waits for.
 What a later block, or the body of a loop, needs of it is kept in memory; what costs nothing to make
 again, takes more memory than what it is made of, or is known before the run, is made again there.
-So is, in a later block, what takes a few operations on one input, no larger: it would be read as
-well (a decayed mean of an optimizer).
+So is, in a later block, what takes a few operations on one value, no larger, that is in memory (a
+decayed mean of an optimizer), or that takes less than all that is made of it (a GELU's gradient).
 """
 
 from __future__ import annotations
