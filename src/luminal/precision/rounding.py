@@ -6,9 +6,9 @@ multiplies bf16, only factors that are known before the run are rounded, and tak
 memory: rounding the others would be work for nothing. Those that many rows share are not rounded
 either: nothing waits for their memory, and to widen them would be more work. A softmax, or what is
 an exponential as one is, is not rounded here before it weighs values: scores, softmax and weighted
-sum are one pass. Kernels of machines that multiply matrices, or pairs of bf16 faster than f32, may round its weights, within the
-same bound (`half_weights`); those that multiply f32 after all take factors as they were before
-(`whole_weights`).
+sum are one pass. Kernels of machines that multiply matrices, or pairs of bf16 faster than f32, may
+round its weights, within the same bound (`half_weights`); those that multiply f32 after all take
+factors as they were before (`whole_weights`).
 What is read by rounded factors and by sums alone is rounded for the sums too (`sums_rounded`), as
 products with ones would be: |error| <= 2^-8 sum_k |x_k|. Only the rounded numbers are kept then.
 """
