@@ -78,9 +78,12 @@ def test_gradients_of_gradients_and_tangents(monkeypatch):
     first = backward(ours, inputs)
     right = torch.autograd.grad(theirs, given, create_graph=True)
     second = backward(sum(g.sin().sum() for g in first), inputs)
-    wanted = torch.autograd.grad(sum(g.sin().sum() for g in right), given)
+    wanted = torch.autograd.grad(sum(g.sin().sum() for g in right), given, retain_graph=True)
     tangent = sum((g * x).sum() for g, x in zip(right, given))
-    compared(cx, [*second, *jvp([ours], inputs, inputs)], given, [*wanted, tangent])
+    along = sum((g * x.detach()).sum() for g, x in zip(right, given))
+    curve = torch.autograd.grad(along, given)  # the Hessian times the inputs
+    ahead = jvp([ours, *first], inputs, inputs)
+    compared(cx, [*second, *ahead], given, [*wanted, tangent, *curve])
 
 
 @pytest.mark.parametrize("hint", [None, (16, 1024)])

@@ -26,6 +26,16 @@ def compared(cx, loss, wrt, given, wanted, threads=2):
             np.testing.assert_allclose(rt[mine], right.detach().numpy(), rtol=2e-4, atol=2e-4)
 
 
+def agree(cx, made, given, wanted):
+    for t in made:
+        t.output()
+    for device in ("reference", "cpu"):
+        rt = cx.compile(device, threads=2, cache=False)
+        rt(*(x.numpy() for x in given))
+        for mine, right in zip(made, wanted, strict=True):
+            np.testing.assert_allclose(rt[mine], right.numpy(), rtol=2e-4, atol=2e-4)
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("steps", [1, 4])
 def test_carries_rows_slices_and_what_lies_around(steps, reverse):
@@ -187,9 +197,117 @@ def test_what_loops_have_no_derivative_for():
     y = ops.while_loop(lambda c: c.sum() < 9, lambda c: c * 2, x)
     with pytest.raises(Unsupported, match="scan"):
         backward(y.sum(), [x])
-    z, _ = ops.scan(lambda c, _: (c * 2, None), x, length=3)
-    with pytest.raises(Unsupported, match="vjp"):
-        jvp([z], [x], [x])
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_tangents_of_carries_rows_slices_and_what_lies_around(reverse):
+    """All at once and one by one, of gradients too, and the gradient of a tangent."""
+    cx = luminal.Graph()
+    shapes = (("s", 2, 3), (3, 3), (2, 3))
+    inputs, along = [cx.tensor(s) for s in shapes], [cx.tensor(s) for s in shapes]
+
+    def step(carry, row):
+        state, count = carry
+        new = ops.tanh(state @ inputs[1].T + row * count)
+        return (new, count + 1), new * state
+
+    (last, _), rows = ops.scan(step, (inputs[2], 1), inputs[0], reverse=reverse)
+    results = [last, rows]
+    made = jvp(results, inputs, along)
+    for x, t in zip(inputs, along):
+        made += jvp(results, [x], [t])
+    slopes = backward((last * rows.sum(0)).sum(), inputs[:2])
+    made += jvp(slopes, inputs[:2], along[:2])
+    made += backward((made[0] * made[1].sum(0)).sum(), [inputs[1]])
+
+    def right(x, w, state):
+        kept = []
+        for count, row in enumerate(x.flip(0) if reverse else x, 1):
+            new = torch.tanh(state @ w.T + row * count)
+            kept.append(new * state)
+            state = new
+        return state, torch.stack(kept[::-1] if reverse else kept)
+
+    def product(x, w, state):
+        last, rows = right(x, w, state)
+        return (last * rows.sum(0)).sum()
+
+    def pushed_product(w):
+        last, rows = func.jvp(right, (given[0], w, given[2]), ahead)[1]
+        return (last * rows.sum(0)).sum()
+
+    func = torch.func
+    given, ahead = ([torch.randn(s) for s in ((4, 2, 3), (3, 3), (2, 3))] for _ in range(2))
+    given, ahead = tuple(given), tuple(ahead)
+    still = [torch.zeros_like(t) for t in ahead]
+    wanted = [*func.jvp(right, given, ahead)[1]]
+    for n in range(3):
+        wanted += func.jvp(right, given, (*still[:n], ahead[n], *still[n + 1 :]))[1]
+    slope = func.grad(product, (0, 1))
+    wanted += func.jvp(slope, given, (*ahead[:2], still[2]))[1]
+    wanted.append(func.grad(pushed_product)(given[1]))
+    agree(cx, made, [*given, *ahead], wanted)
+
+
+def test_tangents_through_a_loop_in_a_loop_and_a_while_loop():
+    """What does not change has none: the number that is carried, the row of it."""
+    cx = luminal.Graph()
+    x, t = cx.tensor((3,)), cx.tensor((3,))
+
+    def doubled(c, row):
+        (inner, _), sines = ops.scan(lambda d, y: ((ops.sin(d[0] * y), d[1]), d[0]), (c, row), x)
+        return inner, (sines.sum(0), row)
+
+    last, (rows, same) = ops.scan(doubled, x * 2, cx.constant(np.ones((2, 3), "f")))
+    grown = ops.while_loop(lambda c: c.sum() < 9, lambda c: c * c + 0.5, x)
+    made = jvp([last, rows, same, grown], [x], [t])
+
+    def right(x):
+        last, rows = x * 2, []
+        for _ in range(2):
+            inner, sines = last, []
+            for y in x:
+                sines.append(inner)
+                inner = torch.sin(inner * y)
+            last = inner
+            rows.append(sum(sines))
+        grown = x
+        while grown.sum() < 9:
+            grown = grown * grown + 0.5
+        return last, torch.stack(rows), torch.ones(2, 3), grown
+
+    given, ahead = torch.tensor([0.5, 0.7, 0.9]), torch.randn(3)
+    agree(cx, made, [given, ahead], torch.func.jvp(right, (given,), (ahead,))[1])
+    (zero,) = jvp([same], [x], [t])
+    assert zero.node.op == "view"  # zeros
+
+
+def test_a_loop_beside_its_tangents():
+    """Two loops whose steps make the same values, each of its own carry, around inner loops."""
+    cx = luminal.Graph()
+    x, t = cx.tensor((3,)), cx.tensor((3,))
+
+    def outer(c, row):
+        a = ops.sin(c * row)
+        inner, _ = ops.scan(lambda d, y: (d * y + a, None), a, x)
+        return inner + a * a, None
+
+    rows = torch.arange(6.0).view(2, 3)
+    last, _ = ops.scan(outer, x, cx.constant(rows.numpy()))
+
+    def right(x):
+        c = x
+        for row in rows:
+            a = torch.sin(c * row)
+            inner = a
+            for y in x:
+                inner = inner * y + a
+            c = inner + a * a
+        return c
+
+    given = torch.tensor([0.5, 0.7, 0.9]), torch.tensor([1.0, 2.0, 3.0])
+    wanted = torch.func.jvp(right, given[:1], given[1:])
+    agree(cx, [last, *jvp([last], [x], [t])], given, wanted)
 
 
 def test_states_do_not_change_in_each_step():

@@ -121,7 +121,7 @@ class _Linking:
             spares[number] = homes[loop.carried + row]
         others = (linker.temporary(node.dtype, node.shape) if spare is None else spare
                   for node, spare in zip(parts.new, spares))  # fmt: skip
-        start = len(linker.calls)
+        start, outside = len(linker.calls), set(self.places)
         self.stages(repeat.body, made)
         old = [self.places[node] for node in parts.carried]
         carried = tuple(map(Carried, initial, old, made, homes, others))
@@ -132,6 +132,9 @@ class _Linking:
         linker.loops.append(
             Loop(*calls, loop.length, carried, sliced, rows, loop.reverse, loop.conditional)
         )
+        inside = [n for n in self.places if n not in outside and n.op != "input"]
+        for node in inside:  # another loop may have the same values in its steps
+            del self.places[node]
         self.places.update(zip(results, homes))
 
 

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ..errors import DTypeError, InputError, ShapeError, Unsupported, stack_level
+from ..errors import DTypeError, InputError, ShapeError, stack_level
 from ..graph.graph import Graph
 from ..graph.infer import text
 from ..graph.loops import Scopes
@@ -225,8 +225,9 @@ class Walk:
             _add(found, node, tangent)
         for node in self.order:
             if node.op == "loop" and node in self.active:
-                raise Unsupported("forward mode knows no loops: take vjp")
-            if node in self.active:
+                for result, tangent in loops.pushed(self, node, found):
+                    _add(found, result, tangent)
+            elif node in self.active and node.op != "result":
                 for tangent in self._pushed(node, found):
                     _add(found, node, tangent)
         return found

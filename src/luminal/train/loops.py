@@ -1,5 +1,7 @@
 """Derivatives of loops: a loop over the same steps, backwards for gradients.
 
+Tangents are carried along by a loop that makes the steps once more.
+
 Gradients want what was carried into each step: the loop is recorded once more with what it carries
 on as rows, which `graph.join` makes one loop with the first. A step backwards computes its step
 anew, but for products with what is added to them, which are rows too. What all steps read has the
@@ -49,6 +51,59 @@ def pulled(
     wanted = [n for n in outside(walk, loop)[len(made.given) :] if n in walk.active]
     step = _Backwards(walk, made, [n for n in wanted if n.dtype.is_float], gradients)
     yield from step.run(graph, loop)
+
+
+def pushed(
+    walk: Walk, loop: Node, tangents: Mapping[Node, Tensor]
+) -> Iterator[tuple[Node, Tensor]]:
+    """Tangents of the results of a loop from those of what it depends on."""
+    made, graph = parts(loop), walk.graph
+    around = [n for n in outside(walk, loop)[len(made.given) :] if n in tangents]
+    sliced = [n for n, stack in enumerate(made.stacks) if stack in tangents]
+    carried, inner = _carried_along(walk, made, around, sliced, tangents)
+    if not (carried or sliced or around):
+        return
+    pairs = [(made.initial[n], made.carried[n]) for n in carried]
+    pairs += [(made.stacks[n], made.slices[n]) for n in sliced]
+    begin = [tangents[n] if n in tangents else full_like(graph.wrap(n), 0.0) for n, _ in pairs]
+    given = [graph.variable(n.shape, n.dtype) for _, n in pairs]
+    within = {n: tangents[n] for n in around}
+    within |= {n: graph.wrap(g) for (_, n), g in zip(pairs, given)}
+    found = inner.forward(within.items())
+    new = [found[n] if n in found else full_like(graph.wrap(n), 0.0)
+           for n in (made.new[n] for n in carried)]  # fmt: skip
+    rows = [n for n, row in enumerate(made.rows) if row in found]
+    count, kept = len(carried), made.loop.carried
+    inputs = (
+        *made.initial, *(t.node for t in begin[:count]),
+        *made.stacks, *(t.node for t in begin[count:]),
+        *made.carried, *given[:count], *made.slices, *given[count:],
+        *made.new, *(t.node for t in new), *(found[made.rows[n]].node for n in rows),
+    )  # fmt: skip
+    along = replace(made.loop, carried=kept + count, sliced=len(made.slices) + len(sliced),
+                    rows=len(rows))  # fmt: skip
+    numbers = [*carried, *(kept + n for n in rows)]
+    changed = dict(zip(numbers, graph.loop(inputs, along)[kept:]))
+    for result in walk.results.get(loop, []):
+        if result.attribute in changed:
+            yield result, changed[result.attribute]
+
+
+def _carried_along(
+    walk: Walk, made: Parts, around: Sequence[Node], sliced: Sequence[int],
+    tangents: Mapping[Node, Tensor],
+) -> tuple[list[int], Walk]:  # fmt: skip
+    """The carried values that change, and what lies between a step's changes and its results."""
+    wrap = walk.graph.wrap
+    results = [wrap(n) for n in made.made if n.dtype.is_float]
+    moving = {n for n, first in enumerate(made.initial) if first in tangents}
+    while True:
+        ends = [*(made.carried[n] for n in moving), *(made.slices[n] for n in sliced), *around]
+        inner = type(walk)(results, [wrap(n) for n in ends], ends)
+        more = {n for n, node in enumerate(made.new) if node in inner.active} - moving
+        if not more:
+            return sorted(moving), inner
+        moving |= more
 
 
 @dataclass
