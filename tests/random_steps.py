@@ -225,18 +225,20 @@ def window(m: Maker, x: Tensor) -> Tensor | None:
     if not isinstance(x.shape[-2], int):
         return None
     x, wide = real(x).reshape(-1, *x.shape[-2:]), m.pick([1, 2, 3])
-    stride, padding = m.pick([1, 2]), m.random.randint(0, wide // 2)
+    stride, padding = m.pick([1, 2, 3]), m.random.randint(0, wide // 2)
     kind = m.pick(["max", "mean", "conv", "conv2d"])
+    fitting = [n for n in (1, 2, 3) if n * (wide - 1) < x.shape[-1] + 2 * padding]
+    dilation = m.pick(fitting)
     if kind == "max":
-        return ops.max_pool1d(x, wide, stride, padding)
+        return ops.max_pool1d(x, wide, stride, padding, dilation)
     if kind == "mean":
         return ops.avg_pool1d(x, wide, stride, padding, count_include_pad=m.pick([True, False]))
     numbers = np.arange(4 * x.shape[-2] * wide, dtype=np.float32) % 7 / 8 - 0.4
     weight = m.graph.constant(numbers.reshape(4, x.shape[-2], wide))
     if kind == "conv":
-        return ops.conv1d(x, weight, None, stride, padding, m.pick([1, 1, 2]) if wide < 3 else 1)
-    image = x.unsqueeze(1)
-    return ops.conv2d(image, weight[:, :1].unsqueeze(1), None, stride, (0, padding)).sum(1)
+        return ops.conv1d(x, weight, None, stride, padding, dilation)
+    image, apart = x.unsqueeze(1), (1, dilation)
+    return ops.conv2d(image, weight[:, :1].unsqueeze(1), None, stride, (0, padding), apart).sum(1)
 
 
 @step

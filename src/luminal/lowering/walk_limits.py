@@ -148,7 +148,7 @@ class Limits:
         ends = dict[str, Index]()
         for axis in index.names() & place.index.keys():
             rises = self.space.rises(index, axis)
-            if rises is None:
+            if rises is None and not self._single(axis, place):
                 return None
             ends[axis] = self._end(axis, place, rises == upper)
         return self.space.substitute(index, ends)
@@ -169,18 +169,19 @@ class Limits:
             return place
         facts: list[Index] = []
         here = place.index[axis]
-        if low is not None and self._single(low, place):
+        if low is not None and self._at_one(low, place):
             facts += [here - self.indexing.at(p, place) for p in split_extrema(low, "max")]
-        if high is not None and self._single(high, place):
+        if high is not None and self._at_one(high, place):
             facts += [self.indexing.at(p, place) - 1 - here for p in split_extrema(high, "min")]
         return replace(place, facts=(*place.facts, *facts)) if facts else place
 
-    def _single(self, index: Index, place: Place) -> bool:
+    def _at_one(self, index: Index, place: Place) -> bool:
+        return all(self._single(a, place) for a in index.names() if a in place.index)
+
+    def _single(self, axis: str, place: Place) -> bool:
+        """It has one position there."""
         lanes = {lane_name(a, n) for a, n in place.lanes}
-        return all(
-            place.span[a] == 1 and not place.index[a].names() & lanes
-            for a in index.names() if a in place.index
-        )  # fmt: skip
+        return place.span[axis] == 1 and place.index[axis].names().isdisjoint(lanes)
 
 
 def _conditions(node: Node) -> set[Index]:
