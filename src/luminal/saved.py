@@ -26,8 +26,8 @@ def load(path: str | Path, threads: int | None = None, trust: bool = True) -> Ex
     Inputs and outputs go by name. threads: as many as it was compiled for if None. trust: run the
     machine code in the file, which can do whatever this process can, as a shared library's; False:
     compile the graph in the file anew, on whatever machine this is (parameters that were given by
-    `set_parameters` must then be set again). Raises ArtifactError for a file that is damaged or not
-    for this machine, OSError.
+    `set_parameters` must then be set again), as is done with a file of another version of luminal.
+    Raises ArtifactError for a file that is damaged or not for this machine, OSError.
 
     >>> y = (cx.tensor(2, name="x") * 2.0).output("y")
     >>> cx.compile().save("double.luminal")
@@ -35,9 +35,12 @@ def load(path: str | Path, threads: int | None = None, trust: bool = True) -> Ex
     array([2., 4.], dtype=float32)
     """
     path = Path(path)
-    if not trust:
+    try:
+        saved = file.read(path) if trust else None
+    except file.OtherVersion:
+        saved = None
+    if saved is None:
         return _recompiled(path, threads)
-    saved = file.read(path)
     backend = backend_of(saved.report.device)
     assert backend is not None
     threads = checked_threads(threads) or saved.report.threads

@@ -49,11 +49,17 @@ def write(saved: Saved, path: Path, key: str | None = None) -> None:
         writer.finish(key, about)
 
 
+class OtherVersion(ArtifactError):
+    """A file that other code wrote: machine code in it may call and be called in other ways."""
+
+
 def read(path: Path, key: str | None = None) -> Saved:
     """The program in a file; its arrays stay in the file, mapped. key: that it is kept under.
-    Raises ArtifactError, OSError."""
+    Raises ArtifactError, OtherVersion where other code wrote it, OSError."""
     about, blobs = container.read(path, MAGIC, key)
     with _clear(path, about):
+        if about["code"] != version_of(*COMPILING):
+            raise OtherVersion(f"{path}: written by another version of luminal: compile it again")
         saved = decode(about["rows"])
         if not isinstance(saved, Saved):
             raise ValueError(f"a {type(saved).__name__} is no program")
