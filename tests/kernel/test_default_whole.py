@@ -9,6 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from default_cases import (
+    I,
     add,
     buffer,
     cast,
@@ -27,7 +28,7 @@ from test_default import assert_right
 from luminal.backend import cpu
 from luminal.backend.cpu.target import named
 from luminal.graph.dtype import f16, f32, i8, i32, u8
-from luminal.kernel.kernel import Position
+from luminal.kernel.kernel import Guard, Position
 from luminal.kernel.narrow import largest
 from luminal.lowering.lower import lower
 from luminal.scheduling.default import default_schedule
@@ -156,6 +157,21 @@ def test_much_is_computed_in_lanes_although_each_result_is_stored_alone():
     for name in ("avx2", "avx512"):
         _, schedule = scheduled(case, named(name))
         assert any(loop.kind == "vector" for loop in schedule.paths["out"])
+        assert_right(case, {}, named(name))
+
+
+def test_lanes_are_not_the_few_neighbours_that_each_have_an_expression_of_their_own():
+    """Three taps of a weight from four numbers: the weights are lanes, three apart in memory."""
+    x, t = [load("X", I(n), I("w")) for n in range(4)], I("t")
+    sums = add(add(x[0], x[1]), x[2]), add(x[1], mul(x[2], const(-1.0))), add(add(x[1], x[2]), x[3])
+    first, second, third = (mul(v, v) for v in sums)
+    pairs = ((-t,), first), ((t - 1, 1 - t), second), ((t - 2,), third)
+    parts = [Guard(where, v, const(0.0)) for where, v in pairs]
+    taps = value("taps", "wt", add(add(*parts[:2]), parts[2]), store=store("Y", *"wt"))
+    case = kernel("taps", [buffer("X", 4, 96), buffer("Y", 96, 3)], {"w": 96, "t": 3}, [taps])
+    for name in ("avx2", "avx512"):
+        _, schedule = scheduled(case, named(name))
+        assert [x.axis for x in schedule.paths["taps"] if x.kind == "vector"] == ["w"]
         assert_right(case, {}, named(name))
 
 

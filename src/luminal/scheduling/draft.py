@@ -11,10 +11,10 @@ from ..graph.index import Index
 from ..kernel.kernel import Kernel, Value
 from ..kernel.schedule import Layout, Path, Schedule
 from . import instructions
-from .facts import Facts, weight
+from .facts import Facts
 from .outline import Outline
-from .paths import LEAST_LANES, Room, fitted, in_blocks, inner, narrowed
-from .solver import STORED_APART, Solver
+from .paths import Room, fitted, in_blocks, inner, narrowed
+from .solver import Solver, storable
 from .tile import Pair, Tile, packed
 
 LIGHT = 0.05  # part of all the work: the tiles of lighter values are no decision
@@ -114,13 +114,8 @@ class Draft:
         return prod(-(-self.size[a] // blocks.get(a, 1)) for a in axes)
 
     def storable(self, value: Value, lane: str) -> bool:
-        """With these lanes: they lie side by side, or no others would, and what is computed in them
-        counts for more than that each is stored alone."""
-        stride = self.facts.store_stride
-        if value.store is None or stride(value, lane) == 1:
-            return True
-        others = any(stride(value, a) == 1 and self.size[a] >= LEAST_LANES for a in value.axes)
-        return self.target.group == 1 and not others and weight(value.body) >= STORED_APART
+        """Whether it may be computed in these lanes."""
+        return storable(self.facts, value, lane)
 
     # ---- operands that an instruction reads in pairs
 

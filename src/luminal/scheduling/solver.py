@@ -14,7 +14,7 @@ from math import inf, prod
 from ..kernel.kernel import Value
 from ..kernel.program import LINE
 from . import instructions
-from .facts import Access, Facts, round_up
+from .facts import Access, Facts, round_up, weight
 from .job import Job, operations
 from .paths import AT_ONCE, LEAST_LANES
 from .score import Score
@@ -28,6 +28,16 @@ DEEP = (2, 4, 8, 16, 32, 64)  # parts of a sum in further lanes
 MATRICES = (1, 2, 3, 4, 6, 8)  # of a tile, in each direction
 POWERS = (16, 8, 4, 2, 1)  # vectors of a tile without sums
 PACKED = (2, 4)  # elements of a lane that lie side by side
+
+
+def storable(facts: Facts, value: Value, lane: str) -> bool:
+    """With these lanes: they lie side by side, or no others would, and what is computed in them
+    counts for more than that each is stored alone."""
+    if value.store is None or facts.store_stride(value, lane) == 1:
+        return True
+    sides = (a for a in value.axes if facts.store_stride(value, a) == 1)
+    others = any(facts.size[a] >= LEAST_LANES for a in sides)
+    return facts.target.group == 1 and not others and weight(value.body) >= STORED_APART
 
 
 class Solver:
@@ -195,7 +205,7 @@ class Solver:
         axes = [a for a in value.points if self.span[a] > 1 and a not in value.serial]
         for v in group:
             if v.store:
-                axes = [a for a in axes if a in v.over or self.facts.store_stride(v, a) == 1]
+                axes = [a for a in axes if a in v.over or storable(self.facts, v, a)]
         return axes
 
     def _packed(self, group: list[Value]) -> Tile | None:
