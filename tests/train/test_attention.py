@@ -54,6 +54,19 @@ def test_gradients(monkeypatch, name, free):
     assert rt._report.plan.loops
 
 
+@pytest.mark.parametrize("seen", [23, 17])
+def test_causal_queries_behind_others(monkeypatch, seen):
+    """Parts of them see more keys than come before them, up to all."""
+    query, key = (2, 3, 20, 4), (2, 3, seen, 4)
+    cx, inputs, given, *_ = made(monkeypatch, query, key, {})
+    ours = ops.scaled_dot_product_attention(*inputs, is_causal=True, offset=3)
+    mask = torch.ones(20, seen, dtype=torch.bool).tril(3)
+    theirs = F.scaled_dot_product_attention(*given, mask)
+    found = backward((ours * ours.cos()).sum(), inputs)
+    wanted = torch.autograd.grad((theirs * theirs.cos()).sum(), given)
+    compared(cx, found, given, wanted)
+
+
 @pytest.mark.parametrize("summand", [False, True])
 @pytest.mark.parametrize("shape", [(16, 10), (2, 1, 1, 10), (2, 3, 16, 10)])
 def test_masks(monkeypatch, shape, summand):

@@ -5,7 +5,8 @@ With p = softmax(s), s = scale q k^T, and d = sum_j g_j y_j of each query,
     dv = p^T g      ds = p (g v^T - d)      dq = scale ds k      dk = scale ds^T q
 
 (FlashAttention-2: Dao 2023, https://arxiv.org/abs/2307.08691, with whole rows of scores): a step
-makes the scores of its queries anew, and nothing of (queries, keys) is ever in memory.
+makes the scores of its queries anew, and nothing of (queries, keys) is ever in memory. Causal
+queries are taken in parts besides: each sees the keys up to its end alone.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from .rules import Maybe
 Tensors: TypeAlias = tuple[Tensor, ...]
 Pull: TypeAlias = Callable[[Tensor, Tensor, Sequence[Tensor]], tuple[Maybe, ...]]
 
-BLOCK = 128  # queries at a time
+BLOCK, PARTS = 128, 4  # queries at a time; loops over blocks of causal ones, at most
 LONG, LARGE = 512, 1 << 22  # queries, and scores of all heads, from which blocks are no slower
 
 
@@ -63,14 +64,40 @@ def _one_by_one(
     sizes = zip(*(x.shape[:-2] for x in inputs))
     count = sum(1 for _ in takewhile(lambda n: all(same_size(n[0], m) for m in n), sizes))
     if count == 0 or any(x.ndim != query.ndim for x in others):
-        return _pulled(is_causal, scale, offset, g, y, inputs)
+        return _in_parts(is_causal, scale, offset, g, y, inputs)
 
     def step(nothing: None, head: Tensors) -> tuple[None, tuple[Maybe, ...]]:
-        return nothing, _pulled(is_causal, scale, offset, head[0], head[1], head[2:])
+        return nothing, _in_parts(is_causal, scale, offset, head[0], head[1], head[2:])
 
     heads = tuple(x.flatten(0, count - 1) for x in (g, y, *inputs))
     _, found = ops.scan(step, None, heads)
     return tuple(x.unflatten(0, query.shape[:count]) for x in found)
+
+
+def _in_parts(
+    is_causal: bool, scale: float | None, offset: Size, g: Tensor, y: Tensor,
+    inputs: Sequence[Tensor],
+) -> tuple[Maybe, ...]:
+    """Where queries are causal, and their places known: a few times some of them, with the keys
+    that the last of them sees."""
+    query, *others = inputs
+    places, seen, first = query.shape[-2], others[0].shape[-2], query.graph.size(offset)
+    behind = first.is_constant and first.constant >= 0
+    if not (is_causal and behind and isinstance(places, int) and isinstance(seen, int)):
+        return _pulled(is_causal, scale, offset, g, y, inputs)
+    ends = [places * (n + 1) // PARTS // BLOCK * BLOCK for n in range(PARTS - 1)]
+    ends = sorted({*ends, places} - {0})
+    rows, (dk, dv) = list[Tensor](), map(ops.zeros_like, others)
+    for start, end in zip([0, *ends], ends):
+        last = min(seen, end + first.constant)
+        q, own, of = (x.narrow(-2, start, end - start) for x in (query, g, y))
+        near = (x.narrow(-2, 0, last) for x in others)
+        found = _pulled(True, scale, first.constant + start, own, of, (q, *near))
+        dq, *more = (x for x in found if x is not None)
+        rest = [*[(0, 0)] * (query.ndim - 2), (0, seen - last), (0, 0)]
+        dk, dv = (total + x.pad(rest) for total, x in zip((dk, dv), more))
+        rows.append(dq)
+    return ops.cat(rows, -2), dk, dv
 
 
 def _pulled(
