@@ -95,6 +95,28 @@ def test_values_that_shape_results_are_sizes_once_they_differ():
         run(*case)
 
 
+def test_values_whose_names_differ_in_signs_are_sizes_of_their_own():
+    for names in (("s.1", "s_1"), ("ä", "ö"), ("a_2e_", "a.")):
+        nodes = [node("Expand", f"one {name}", f"y{k}") for k, name in enumerate(names)]
+        proto = model(nodes, [info(name, [1], INT) for name in names], ["y0", "y1"],
+                      {"one": np.float32([1])})  # fmt: skip
+        ours = load(proto)
+        for sizes in ((3, 4), (5, 6), (9, 7)):
+            agree(proto, {n: np.array([k]) for n, k in zip(names, sizes)}, ours=ours)
+        assert programs(ours) == 2
+
+
+def test_sizes_whose_names_differ_in_signs_are_two():
+    names = {"x": "a.b", "y": "a_b", "z": "value_n_0"}
+    nodes = [*(("Shape", name, f"of_{name}") for name in names), ("Expand", "one n", "wide")]
+    inputs = [*(info(name, [size]) for name, size in names.items()), info("n", [1], INT)]
+    proto = model(nodes, inputs, ["of_x", "of_y", "of_z", "wide"], {"one": np.float32([1])})
+    ours = load(proto)
+    for *sizes, n in ((3, 4, 5, 6), (5, 6, 7, 8), (9, 7, 4, 3)):
+        arrays = {name: np.ones(size, np.float32) for name, size in zip(names, sizes)}
+        agree(proto, {**arrays, "n": np.array([n])}, ours=ours)
+
+
 def test_a_model_is_a_graph_with_names():
     graph = load(attention()).graph()
     program = graph.compile(threads=1)

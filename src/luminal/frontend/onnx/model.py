@@ -24,7 +24,7 @@ from .table import HOST, RULES
 
 Source = str | Path | bytes | onnx.ModelProto
 EXAMPLE = 64  # of a size that the model leaves free
-_RESERVED = re.compile(r"[ia]\d+")
+_RESERVED = re.compile(r"[ia]\d+|(size|value)_\w*_\d+")  # the latter are sizes of values
 
 
 @dataclass(frozen=True)
@@ -212,9 +212,22 @@ def size_name(name: str) -> str:
     return plain
 
 
+def _size_names(names: Sequence[str]) -> dict[str, str]:
+    """The names of our sizes by those of the model, each its own: "a.b" is no "a_b"."""
+    found: dict[str, str] = {}
+    for name in sorted(dict.fromkeys(names), key=lambda name: name != size_name(name)):
+        plain = size_name(name)
+        while plain in found.values():
+            plain += "_"
+        found[name] = plain
+    return found
+
+
 def _templates(ports: Mapping[str, Port]) -> dict[str, tuple[Any, ...]]:
+    shapes = [port.shape for port in ports.values() if port.shape is not None]
+    names = _size_names([s for shape in shapes for s in shape if isinstance(s, str)])
     return {
-        name: tuple(s if isinstance(s, int) else Index.of(size_name(s)) for s in port.shape)
+        name: tuple(s if isinstance(s, int) else Index.of(names[s]) for s in port.shape)
         for name, port in ports.items()
         if port.shape is not None
     }

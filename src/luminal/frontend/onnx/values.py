@@ -22,8 +22,12 @@ Masks = Mapping[str, np.ndarray]  # by the name of a value, which elements are s
 
 
 def plain_name(name: str) -> str:
-    """A name of the model as part of a size's."""
-    return "".join(c if c.isalnum() and c.isascii() else "_" for c in name)
+    """A name of the model as part of a size's: others have others."""
+    return "".join(c if c.isalnum() and c.isascii() else _escaped(c) for c in name)
+
+
+def _escaped(c: str) -> str:
+    return "__" if c == "_" else f"_{ord(c):x}_"
 
 
 def equal(a: Any, b: Any, loose: np.ndarray | None = None) -> bool:
