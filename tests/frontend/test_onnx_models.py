@@ -248,6 +248,22 @@ def test_functions_of_the_model_and_of_the_standard():
     agree(proto, {"x": numbers(3, 5)})
 
 
+@pytest.mark.parametrize("callee", ["f", "g"])
+def test_functions_that_call_each_other_in_a_circle(callee):
+    made = []
+    for name, called in (("f", callee), ("g", "f")):
+        inner = body([node("Neg", "x", "z")], [], [info("z", None)])
+        other = body([node(called, "x", "z", domain="own")], [], [info("z", None)])
+        nodes = [node("ReduceMax", "x", "top", {"keepdims": 0}), node("Cast", "top", "c", {"to": 9}),
+                 node("If", "c", "y", {"then_branch": inner, "else_branch": other})]  # fmt: skip
+        imports = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+        made.append(helper.make_function("own", name, ["x"], ["y"], nodes, imports))
+    proto = model([node("f", "x", "y", domain="own")], [info("x", [2])], ["y"], domains=["own"],
+                  functions=made)  # fmt: skip
+    with pytest.raises(WeightsError, match=r"in a circle: own\.[fg], own\.[fg]"):
+        load(proto)
+
+
 def test_weights_that_are_reordered_are_joined_once():
     """As an LSTM's gates are cut and joined by an exporter: one parameter, no choices in a run."""
     gates = [("Slice", "w from to", "i"), ("Slice", "w to end", "rest"),

@@ -6,13 +6,14 @@ import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 
-from ...errors import InputError, ShapeError, Unsupported
+from ...errors import InputError, ShapeError, Unsupported, WeightsError
 from ...graph.graph import Graph
 from ...graph.index import Index
 from ...options import checked_threads
@@ -68,6 +69,7 @@ class Model:
         self.inputs = {n: p for n, p in self.all_inputs.items() if n not in self.body.constants}
         self.outputs = {o.name: _port(o) for o in graph.output}
         _check_version(versions)
+        _check_functions(functions)
         _check_operators(self.body, self.context)
         self.runner = Runner(self.context, self.body, _templates(self.all_inputs))
         self._lock = threading.Lock()
@@ -277,6 +279,23 @@ def _check_version(versions: Mapping[str, int]) -> None:
         raise Unsupported(
             f"opset {newest} of ai.onnx: versions up to {reading.NEWEST} are supported"
         )
+
+
+def _check_functions(functions: Mapping[tuple[str, str], onnx.FunctionProto]) -> None:
+    """None calls itself, directly or through others."""
+    placed = {key: function for key, function in functions.items() if key not in RULES}
+    calls: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for key, function in placed.items():
+        nodes = reading.nodes_of(function.node)
+        called = {("" if n.domain == "ai.onnx" else n.domain, n.op_type) for n in nodes}
+        calls[key] = sorted(called & placed.keys())
+    try:
+        TopologicalSorter(calls).prepare()
+    except CycleError as error:
+        circle = ", ".join(f"{domain}.{name}".lstrip(".") for domain, name in error.args[1])
+        raise WeightsError(
+            f"damaged model: functions that call each other in a circle: {circle}"
+        ) from None
 
 
 def _check_operators(body: Body, context: Context) -> None:

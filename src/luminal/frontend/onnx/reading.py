@@ -6,7 +6,7 @@ model's own folder: a location that leaves it is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -112,9 +112,10 @@ def opsets(model: onnx.ModelProto) -> dict[str, int]:
     return {"" if o.domain == "ai.onnx" else o.domain: o.version for o in model.opset_import}
 
 
-def graphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """The subgraphs of a node."""
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
+def nodes_of(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """The nodes, and those of their subgraphs."""
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                yield from nodes_of(graph.node)
