@@ -206,6 +206,30 @@ def test_a_loop_of_known_and_of_unknown_length(stop):
         ours = agree(proto, feeds, ours=ours)
 
 
+def rounds(nodes, *collected):
+    """s as it is, and what each round collects."""
+    inputs = [info("i", [], INT), info("go", [], BOOL), info("s", [3])]
+    return body([("Identity", "go", "on"), ("Identity", "s", "s2"), *nodes], inputs,
+                [info("on", [], BOOL), info("s2", [3]), *collected])  # fmt: skip
+
+
+@pytest.mark.parametrize("trips", ["n", "size", "minus"])
+def test_a_loop_of_no_rounds_collects_no_rows_of_their_shape(trips):
+    cast, places = ("Cast", "s", "whole", {"to": INT}), ("NonZero", "s", "places")
+    whole, ragged = info("whole", [3], INT), info("places", [1, None], INT)
+    by_host = trips == "n"
+    inner = rounds([cast, places], whole, ragged) if by_host else rounds([cast], whole)
+    last = ["last", "whole", "places"] if by_host else ["last", "whole"]
+    loop = helper.make_node("Loop", [trips, "go0", "s0"], last, body=inner)
+    given = [info("n", [], INT), info("x", ["rows"]), info("s0", [3])]
+    proto = model([("Size", "x", "size"), loop], given, last,
+                  {"go0": np.array(True), "minus": np.array(-2)})  # fmt: skip
+    ours = load(proto)
+    for count in (0, 2, 0):
+        feeds = {"n": np.array(count), "x": numbers(count), "s0": np.ones(3, np.float32)}
+        ours = agree(proto, feeds, ours=ours)
+
+
 @pytest.mark.parametrize("steps", [4, "steps"])
 def test_a_scan_forwards_and_backwards(steps):
     inner = body([("Add", "s x", "s2"), ("Mul", "s2 x", "y")], [info("s", [2]), info("x", [2])],

@@ -49,9 +49,9 @@ def loop(
     if goes and not steady and len(body.outputs) - 1 > len(states):
         count = _followed(at, count, body, len(states))
         steady = count is not None
-    if steady and isinstance(count, int) and count <= FEW:
-        return at.next(_written_out(operator, body, count))
     collected = len(body.outputs) - 1 - len(states)
+    if steady and isinstance(count, int) and count <= FEW and (count or not collected):
+        return at.next(_written_out(operator, body, count))
     try:
         if steady:
             return _counted(at, count, states, body)
@@ -59,7 +59,7 @@ def loop(
             return _conditional(at, trips, condition, states, body)
     except (Unknown, ToHost, ShapeError, DTypeError, InputError):
         at.operator = operator  # its carry changes shape, or its steps need values: others do it
-    if steady and isinstance(count, int) and count * len(body.operators) <= LONG:
+    if steady and isinstance(count, int) and count and count * len(body.operators) <= LONG:
         return at.next(_written_out(operator, body, count))
     return at.on_host()
 
@@ -161,7 +161,7 @@ def _trips(at: Recorder, trips: Tensor | None) -> Any:
         found = at.size(trips)
     except Unknown:
         return None
-    return found if isinstance(found, Index) else min(found, LONGEST)
+    return found if isinstance(found, Index) else min(max(found, 0), LONGEST)
 
 
 def _constant(at: Recorder, condition: Tensor) -> bool | None:
@@ -264,7 +264,7 @@ def scan(
     out_axes = list(scan_output_axes or [0] * (len(body.outputs) - carried))
     out_back = list(scan_output_directions or [0] * (len(body.outputs) - carried))
     size = operands[carried].shape[dim_of(operands[carried], axes[0])]
-    if isinstance(size, Index) or size > FEW:
+    if isinstance(size, Index) or not 0 < size <= FEW:
         try:
             return _scanned(at, carried, body, axes, back, out_axes, out_back)
         except (Unknown, ToHost, ShapeError, DTypeError, InputError):

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ....errors import LuminalError
 from .. import kinds
 from ..operators import Body
-from .base import host
+from .base import Typed, host
 
 LONGEST = 2**62  # a loop without a number of steps
 
 if TYPE_CHECKING:
-    from ..stages import Host
+    from ..stages import Host, Runner
 
 
 @host("NonZero")
@@ -118,11 +119,39 @@ def host_loop(at: Host, trips: Any, condition: Any, *states: Any, body: Body) ->
         carried = results[: len(carried)]
         for parts, result in zip(collected, results[len(carried) :]):
             parts.append(result)
-    return *carried, *(_pile(parts) for parts in collected)
+    if number:
+        return *carried, *map(np.stack, collected)
+    given = [np.array(0, np.int64), np.array(True), *carried]
+    store = {**around, **dict(zip(body.inputs, given))}
+    return *carried, *_no_rows(runner, body, store, len(collected))
 
 
-def _pile(parts: list[Any]) -> Any:
-    return np.stack(parts) if parts else np.zeros((0,), np.float32)
+def _no_rows(runner: Runner, body: Body, store: dict[str, Any], count: int) -> list[np.ndarray]:
+    """What no round collects, in the shapes and element types that one would give."""
+    first = len(body.outputs) - count
+    try:
+        gives = runner.record(runner.start, store, {}, {}, 2).gives
+    except LuminalError:
+        gives = {}
+    found = []
+    for number, name in enumerate(body.outputs[first:], first):
+        value = store.get(name, gives.get(name))
+        if isinstance(value, Typed):
+            kind, shape = kinds.numpy_of(value.kind), value.tensor.shape
+        elif isinstance(value, np.ndarray):
+            kind, shape = value.dtype, value.shape
+        else:
+            kind, shape = _declared(body, number)
+        found.append(np.zeros((0, *shape), kind))
+    return found
+
+
+def _declared(body: Body, number: int) -> tuple[Any, tuple[int, ...]]:
+    """As the file says; sizes that it leaves open are 0."""
+    assert body.proto is not None
+    said = body.proto.output[number].type.tensor_type
+    kind = kinds.numpy_of(said.elem_type) if said.elem_type else np.dtype(np.float32)
+    return kind, tuple(size.dim_value for size in said.shape.dim)
 
 
 @host("Scan")
