@@ -274,3 +274,23 @@ def test_scan_of_opset_8_refuses_sequences_of_their_own_lengths() -> None:
     agree(model([scan], inputs, ["y"], {"lengths": np.array([4, 4])}, opset=8), feeds)
     with pytest.raises(luminal.Unsupported, match="sequence_lens"):
         load(model([scan], inputs, ["y"], {"lengths": np.array([4, 2])}, opset=8)).run(feeds)
+
+
+PAIRS = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "Pow": np.power,
+         "Less": np.less, "Greater": np.greater}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_before_opset_7_an_axis_says_where_the_second_operand_lies(name: str) -> None:
+    x, y = numbers(3, 3, 3, low=0.5), numbers(3, low=0.5, seed=1)
+    inputs = [info("x", [3, 3, 3]), info("y", [3])]
+    for axis, shape in ((0, (3, 1, 1)), (1, (3, 1)), (-1, (3,)), (None, (3,))):
+        attributes = {"broadcast": 1, **({} if axis is None else {"axis": axis})}
+        proto = model([node(name, "x y", "z", attributes)], inputs, ["z"], opset=6)
+        expected = PAIRS[name](x, y.reshape(shape))
+        np.testing.assert_allclose(load(proto).run([x, y])[0], expected, 1e-6)
+    late = model([node(name, "x y", "z", {"axis": 0})], inputs, ["z"], opset=7)
+    with pytest.raises(luminal.Unsupported, match="attributes: .*'axis'"):
+        load(late).run([x, y])
+    early = model([node("Relu", "x", "z", {"consumed_inputs": [0]})], inputs[:1], ["z"], opset=1)
+    np.testing.assert_array_equal(load(early).run([x])[0], x)

@@ -21,6 +21,7 @@ from ...graph.tensor import Tensor
 from . import kinds, known, values
 from .context import Context
 from .known import ToHost, Unknown
+from .older import modern
 from .operators import Body, Operator, placed
 from .sizes import united
 from .sources import Shapes, Sources, Store, Value
@@ -142,12 +143,13 @@ class Recorder:
             if key in HOST:
                 raise ToHost
             raise Unsupported("there is no rule for this operator")
-        operands = [self._operand(name) for name in operator.inputs]
+        given = [self._operand(name) for name in operator.inputs]
+        operands, attributes = modern(operator, given)
         try:
-            inspect.signature(entry.rule).bind(self, *operands, **operator.attributes)
+            inspect.signature(entry.rule).bind(self, *operands, **attributes)
         except TypeError as error:
             raise Unsupported(f"its operands or attributes: {error}") from None
-        result = entry.rule(self, *operands, **operator.attributes)
+        result = entry.rule(self, *operands, **attributes)
         if result is not PLACED:
             self._keep(operator, result, entry.moves)
 

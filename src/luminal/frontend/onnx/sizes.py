@@ -35,7 +35,7 @@ def _united(
 
 def _beside(operator: Operator, x: Tensor, d: int, shapes: Sequence[Shape]) -> list[Index]:
     """The sizes that this one meets."""
-    if operator.name == "Concat" and d == operator.attributes["axis"] % x.ndim:
+    if operator.name == "Concat" and d == operator.attributes.get("axis", 1) % x.ndim:
         return []
     if operator.name == "MatMul" and d >= x.ndim - 2:
         first, second = shapes  # the last size of one is the last but one of the other

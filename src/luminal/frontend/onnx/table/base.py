@@ -50,7 +50,7 @@ def op(*names: str, domain: str = "", moves: bool = False) -> Callable[[AnyRule]
 
 def same(names: str, function: Callable[..., Any], domain: str = "") -> None:
     """Our function has the operands of the operator, which has no attributes."""
-    op(*names.split(), domain=domain)(lambda at, *operands, **_: function(*operands))
+    op(*names.split(), domain=domain)(lambda at, *operands: function(*operands))
 
 
 def host(*names: str, domain: str = "") -> Callable[[AnyRule], AnyRule]:
