@@ -294,3 +294,15 @@ def test_before_opset_7_an_axis_says_where_the_second_operand_lies(name: str) ->
         load(late).run([x, y])
     early = model([node("Relu", "x", "z", {"consumed_inputs": [0]})], inputs[:1], ["z"], opset=1)
     np.testing.assert_array_equal(load(early).run([x])[0], x)
+
+
+def test_integers_are_multiplied_by_whole_factors_only() -> None:
+    gemm = node("Gemm", "a b c", "y", {"alpha": 2.0, "beta": -3.0})
+    a, b, c = np.arange(12).reshape(3, 2, 2)
+    inputs = [info(name, [2, 2], INT) for name in "abc"]
+    proto = model([gemm], inputs, ["y"])
+    np.testing.assert_array_equal(load(proto).run([a, b, c])[0], 2 * (a @ b) - 3 * c)
+    for name in ("alpha", "beta"):
+        proto = model([node("Gemm", "a b c", "y", {name: 0.5})], inputs, ["y"])
+        with pytest.raises(luminal.Unsupported, match="integers of i64 times 0.5"):
+            load(proto).run([a, b, c])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .... import ops
-from ....errors import ShapeError
+from ....errors import ShapeError, Unsupported
 from ....graph.dtype import f32, i64
 from ....graph.index import Index
 from ....graph.tensor import Tensor
@@ -171,7 +171,12 @@ def gemm(
 
 
 def scaled(x: Tensor, factor: float) -> Tensor:
-    return ops.mul(x, factor if x.dtype.is_float else int(factor))
+    """Raises Unsupported: the standard says nothing of integers times fractions."""
+    if x.dtype.is_float:
+        return ops.mul(x, factor)
+    if factor != int(factor):
+        raise Unsupported(f"integers of {x.dtype} times {factor:g}")
+    return ops.mul(x, int(factor))
 
 
 @op("Einsum")
