@@ -306,3 +306,31 @@ def test_integers_are_multiplied_by_whole_factors_only() -> None:
         proto = model([node("Gemm", "a b c", "y", {name: 0.5})], inputs, ["y"])
         with pytest.raises(luminal.Unsupported, match="integers of i64 times 0.5"):
             load(proto).run([a, b, c])
+
+
+def test_sizes_of_0_and_running_sums_of_nothing() -> None:
+    nodes = [
+        ("Squeeze", "x", "a"), ("Squeeze", "x none", "b"),
+        ("CumSum", "x two", "c", {"exclusive": 1}),
+        ("CumSum", "x two", "d", {"exclusive": 1, "reverse": 1}),
+    ]  # fmt: skip
+    constants = {"none": np.zeros(0, np.int64), "two": np.array(2)}
+    proto = model(nodes, [info("x", ["one", "rows", "columns"])], list("abcd"), constants)
+    ours = None
+    for shape in ((1, 0, 3), (1, 2, 0), (1, 2, 3), (2, 1, 4), (1, 0, 1)):
+        ours = agree(proto, {"x": numbers(*shape)}, ours=ours)
+
+
+@pytest.mark.parametrize(("name", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+def test_recurrent_layers_of_no_steps_keep_their_states(name: str, gates: int) -> None:
+    """onnxruntime 1.32 gives zeros as states, or ends the process."""
+    constants = {"w": numbers(2, gates * 2, 3), "r": numbers(2, gates * 2, 2)}
+    layer = helper.make_node(name, ["x", "w", "r", "", "", "h0"], ["y", "h"], hidden_size=2,
+                             direction="bidirectional")  # fmt: skip
+    proto = model([layer], [info("x", ["steps", 5, 3]), info("h0", [2, 5, 2])], ["y", "h"],
+                  constants)  # fmt: skip
+    ours, first = load(proto), numbers(2, 5, 2)
+    for steps in (0, 6, 0):
+        y, h = ours.run([numbers(steps, 5, 3), first])
+        assert y.shape == (steps, 2, 5, 2) and y.dtype == h.dtype == np.float32
+        assert np.array_equal(h, first) == (steps == 0)

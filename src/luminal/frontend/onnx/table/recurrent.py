@@ -101,6 +101,10 @@ class Layer:
         self, step: Callable[..., State], direction: int, state: State, rows: Tensor, back: bool
     ) -> tuple[State, Tensor]:
         order = range(extent(rows, 0).constant)
+        if not order:
+            shape = (rows.shape[1], self.hidden)
+            nothing = ops.zeros(rows.graph, (0, *shape), rows.dtype)
+            return tuple(s.expand(shape) for s in state), nothing
         made: dict[int, Tensor] = {}
         for t in reversed(order) if back else order:
             new = step(direction, rows.select(0, t), state)

@@ -112,7 +112,7 @@ def _running(name: str, function: Callable[..., Tensor], start: int) -> None:
         there = x.flip(dim) if reverse else x
         if exclusive:
             widths = [(1, 0) if d == dim else (0, 0) for d in range(x.ndim)]
-            shifted = there.narrow(dim, 0, extent(x, dim) - 1).pad(widths, start)
+            shifted = there.pad(widths, start).narrow(dim, 0, extent(x, dim))
             found = function(_wide(shifted), dim)
         else:
             found = function(_wide(there), dim)

@@ -68,8 +68,9 @@ def squeeze(
     at: Recorder, x: Tensor, given: Tensor | None = None, *, axes: Sequence[int] | None = None
 ) -> Tensor:
     dims = at.dims(axes if given is None else given)
-    if dims is None:
-        dims = [d for d, n in enumerate(x.node.shape) if not at.decided(n - 2)]
+    if not dims:
+        sizes = enumerate(x.node.shape)
+        dims = [d for d, n in sizes if at.decided(n - 1) and not at.decided(n - 2)]
     listed = [dim_of(x, d) for d in dims]
     for d in listed:  # a size that is only 1 in this run becomes one of the program
         if extent(x, d) != 1:
