@@ -197,6 +197,18 @@ def test_text_is_handled_by_the_host():
     assert load(proto).run([np.array(["Ab", "c"], object)])[0].tolist() == ["AB", "C"]
 
 
+def test_text_of_the_model_is_read_and_given() -> None:
+    text = TensorProto.STRING
+    proto = model([("StringConcat", "x w", "y")], [info("x", [2], text)],
+                  [info("y", [2], text), info("w", [2], text)],
+                  {"w": np.array(["c", "d"], object)}, opset=20)  # fmt: skip
+    ours = load(proto)
+    for _ in range(2):
+        y, w = ours.run([np.array(["a", "b"], object)])
+        assert y.tolist() == ["ac", "bd"] and w.tolist() == ["c", "d"]
+        w[:] = "e"
+
+
 DAMAGED = {
     "stride": ("Conv", "x w", {"strides": [0, 0]}),
     "short": ("Conv", "x w", {"strides": [1]}),

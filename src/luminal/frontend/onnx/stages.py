@@ -20,6 +20,7 @@ from ...graph.tensor import Tensor
 from ...runtime.executable import Executable
 from . import kinds, values
 from .context import Context
+from .known import ToHost
 from .operators import Body, Operator
 from .record import Fix, NeedSizes, Recorder
 from .sources import Store
@@ -226,7 +227,7 @@ class Runner:
                  if name in recorder.values and name not in recorder.store}  # fmt: skip
         for name in needed & recorder.constants.keys():
             if name in place.outputs or any(name in o.reads for o in recorder.hosts):
-                gives.setdefault(name, recorder.value(name))
+                gives.setdefault(name, _held(recorder, name))
         given = recorder.sources
         fixed = {name: recorder.store[name] for name in given.fixed}
         _mark(gives)
@@ -318,10 +319,20 @@ def _mark(gives: Mapping[str, Any]) -> None:
             _mark({f"{name}/{i}": part for i, part in enumerate(given)})
 
 
+def _held(recorder: Recorder, name: str) -> Any:
+    """A constant of the model as a result; text as it is."""
+    try:
+        return recorder.value(name)
+    except ToHost:
+        return recorder.context.reader.array(recorder.constants[name])
+
+
 def _outward(given: Any, results: Mapping[Tensor, np.ndarray]) -> Any:
     if isinstance(given, Typed):
         return kinds.outward(results[given.tensor], given.kind)
-    return [_outward(part, results) for part in given] if isinstance(given, list) else given
+    if isinstance(given, list):
+        return [_outward(part, results) for part in given]
+    return given.copy() if isinstance(given, np.ndarray) else given
 
 
 def _fresh(name: str, dim: int) -> Index:
