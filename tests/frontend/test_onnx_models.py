@@ -340,6 +340,25 @@ def test_what_has_a_value_may_be_given_another():
         agree(proto, {"x": x, **given}, ours=ours)
 
 
+def test_results_are_the_caller_s_own():
+    """Inputs and constants among them, the same value twice, what the host passes on."""
+    nodes = [("Relu", "x", "a"), ("Identity", "a", "b"), ("Identity", "x", "c"),
+             ("SplitToSequence", "x", "d", {"axis": 0}), ("BitCast", "x", "e", {"to": INT})]  # fmt: skip
+    proto = model(nodes, [info("x", [3], TensorProto.DOUBLE), info("parts", [2])],
+                  ["x", "a", "b", "c", "d", "e", "w", "parts"], {"w": numbers(2)}, opset=26)  # fmt: skip
+    proto.graph.input[1].type.CopyFrom(helper.make_sequence_type_proto(proto.graph.input[1].type))
+    ours, x, parts = load(proto), np.float64([1, 2, 3]), [numbers(2)]
+    results = [ours.run([x, parts]) for _ in range(2)]
+    arrays = [part for value in (*results[0], *results[1])
+              for part in (value if isinstance(value, list) else [value])]  # fmt: skip
+    for n, array in enumerate(arrays):
+        others = [*arrays[:n], *arrays[n + 1 :], x, *parts]
+        assert not any(np.shares_memory(array, other) for other in others), n
+        array[...] = 0
+    assert x.tolist() == [1, 2, 3] and parts[0].any()
+    assert ours.run([x, parts])[6].any()
+
+
 @pytest.mark.parametrize(
     ("nodes", "outputs", "says"),
     [

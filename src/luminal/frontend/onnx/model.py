@@ -20,6 +20,7 @@ from ...options import checked_threads
 from . import kinds, reading
 from .context import Context, has_function
 from .operators import Body, Operator, Reader
+from .owned import owned
 from .stages import Runner, Stage
 from .table import HOST, RULES
 
@@ -79,11 +80,13 @@ class Model:
     def run(
         self, inputs: Sequence[Any] | Mapping[str, Any], outputs: Sequence[str] | None = None
     ) -> list[Any]:
-        """The outputs (those named, or all) for arrays in order or by name. Raises InputError for
-        a missing or unknown name and for a wrong dtype or shape. Several threads may call it."""
+        """The outputs (those named, or all) for arrays in order or by name, each in memory of its
+        own. Raises InputError for a missing or unknown name and for a wrong dtype or shape. Several
+        threads may call it."""
         store = self._checked(inputs)
+        given = list(store.values())
         with self._lock:
-            results = dict(zip(self.outputs, self.runner.run(store)))
+            results = dict(zip(self.outputs, owned(self.runner.run(store), given)))
         unknown = [name for name in outputs or () if name not in results]
         if unknown:
             raise InputError(f"no output {unknown[0]!r}; the outputs are {', '.join(results)}")
