@@ -158,6 +158,21 @@ def test_weights_outside_the_folder_are_refused(place, tmp_path):
         load(proto).run([numbers(1, 2, 8)])
 
 
+@pytest.mark.parametrize("beside", [True, False])
+def test_weights_of_negative_sizes_are_refused(beside, tmp_path):
+    proto = model([("Add", "x w", "y")], [info("x", [2])], ["y"], {"w": numbers(2)})
+    held = proto.graph.initializer[0]
+    held.dims[:] = [-1]
+    if beside:
+        held.ClearField("raw_data")
+        held.data_location = TensorProto.EXTERNAL
+        held.external_data.add(key="location", value="w.bin")
+        (tmp_path / "w.bin").write_bytes(bytes(8))
+    (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
+    with pytest.raises(WeightsError, match=r"'w' of the model is damaged: dimensions \[-1\]"):
+        load(tmp_path / "model.onnx").run([numbers(2)])
+
+
 # ---- control flow
 
 
@@ -278,7 +293,8 @@ def test_functions_that_call_each_other_in_a_circle(callee):
     for name, called in (("f", callee), ("g", "f")):
         inner = body([node("Neg", "x", "z")], [], [info("z", None)])
         other = body([node(called, "x", "z", domain="own")], [], [info("z", None)])
-        nodes = [node("ReduceMax", "x", "top", {"keepdims": 0}), node("Cast", "top", "c", {"to": 9}),
+        nodes = [node("ReduceMax", "x", "top", {"keepdims": 0}),
+                 node("Cast", "top", "c", {"to": BOOL}),
                  node("If", "c", "y", {"then_branch": inner, "else_branch": other})]  # fmt: skip
         imports = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
         made.append(helper.make_function("own", name, ["x"], ["y"], nodes, imports))
@@ -343,9 +359,11 @@ def test_what_has_a_value_may_be_given_another():
 def test_results_are_the_caller_s_own():
     """Inputs and constants among them, the same value twice, what the host passes on."""
     nodes = [("Relu", "x", "a"), ("Identity", "a", "b"), ("Identity", "x", "c"),
-             ("SplitToSequence", "x", "d", {"axis": 0}), ("BitCast", "x", "e", {"to": INT})]  # fmt: skip
-    proto = model(nodes, [info("x", [3], TensorProto.DOUBLE), info("parts", [2])],
-                  ["x", "a", "b", "c", "d", "e", "w", "parts"], {"w": numbers(2)}, opset=26)  # fmt: skip
+             ("SplitToSequence", "x", "d", {"axis": 0}),
+             ("BitCast", "x", "e", {"to": INT})]  # fmt: skip
+    given = [info("x", [3], TensorProto.DOUBLE), info("parts", [2])]
+    outputs = ["x", "a", "b", "c", "d", "e", "w", "parts"]
+    proto = model(nodes, given, outputs, {"w": numbers(2)}, opset=26)
     proto.graph.input[1].type.CopyFrom(helper.make_sequence_type_proto(proto.graph.input[1].type))
     ours, x, parts = load(proto), np.float64([1, 2, 3]), [numbers(2)]
     results = [ours.run([x, parts]) for _ in range(2)]

@@ -45,6 +45,7 @@ def read_model(source: Any) -> tuple[onnx.ModelProto, Path | None]:
 
 def array_of(tensor: onnx.TensorProto, folder: Path | None) -> np.ndarray:
     """The values of a tensor of the file. Raises WeightsError."""
+    _check_dims(tensor.name, tensor.dims)
     try:
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             return _external(tensor, folder)
@@ -54,8 +55,14 @@ def array_of(tensor: onnx.TensorProto, folder: Path | None) -> np.ndarray:
     return np.asarray(array)
 
 
+def _check_dims(name: str, dims: Iterable[int]) -> None:
+    if any(size < 0 for size in dims):
+        raise WeightsError(f"tensor {name!r} of the model is damaged: dimensions {[*dims]}")
+
+
 def dense(sparse: onnx.SparseTensorProto, folder: Path | None) -> np.ndarray:
-    """A sparse tensor of the file, with its zeros."""
+    """A sparse tensor of the file, with its zeros. Raises WeightsError."""
+    _check_dims(sparse.values.name, sparse.dims)
     values, places = array_of(sparse.values, folder), array_of(sparse.indices, folder)
     result = np.zeros(tuple(sparse.dims), values.dtype)
     if places.ndim == 1:
