@@ -137,7 +137,7 @@ def _no_rows(runner: Runner, body: Body, store: dict[str, Any], count: int) -> l
     for number, name in enumerate(body.outputs[first:], first):
         value = store.get(name, gives.get(name))
         if isinstance(value, Typed):
-            kind, shape = kinds.numpy_of(value.kind), value.tensor.shape
+            kind, shape = kinds.numpy_of(value.kind), tuple(map(int, value.tensor.shape))
         elif isinstance(value, np.ndarray):
             kind, shape = value.dtype, value.shape
         else:
