@@ -98,7 +98,7 @@ def _kept(
 
 @host("BitCast")
 def bit_cast(at: Host, x: np.ndarray, to: int) -> Any:
-    return np.ascontiguousarray(x).view(kinds.numpy_of(to))
+    return np.ascontiguousarray(x).view(kinds.numpy_of(to)).reshape(x.shape)
 
 
 # ---- loops whose states change shape
