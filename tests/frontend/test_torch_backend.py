@@ -511,6 +511,19 @@ def test_grouped_attention_and_its_gradient():
     assert not report().fallbacks
 
 
+@pytest.mark.parametrize("kind", [torch.bool, torch.float32])
+def test_rows_in_which_nothing_may_be_seen_have_gradients_of_zero(kind):
+    seen = torch.ones(5, 6, dtype=torch.bool).tril(-1)
+    mask = seen if kind is torch.bool else torch.zeros(5, 6).masked_fill(~seen, -torch.inf)
+    leaves = [torch.randn(1, 2, length, 8, requires_grad=True) for length in (5, 6, 6)]
+    expected = F.scaled_dot_product_attention(*leaves, mask)
+    got = compiled(F.scaled_dot_product_attention)(*leaves, mask)
+    ours = torch.autograd.grad(got.square().sum(), leaves)
+    for mine, theirs in zip(ours, torch.autograd.grad(expected.square().sum(), leaves)):
+        close(mine, theirs, 1e-4)
+    assert not report().fallbacks
+
+
 def test_results_that_depend_on_weights_only():
     model, x = nn.Linear(3, 3), torch.randn(2, 3)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from .... import ops
@@ -57,7 +58,9 @@ def attention_backward(
     q, g, o = widened(query), widened(grad), widened(out)
     k, v = _per_head(widened(key), query), _per_head(widened(value), query)
     scores = attention_scores(q, k, attn_mask, is_causal, scale)
-    weights = ops.exp(ops.sub(scores, logsumexp.unsqueeze(-1)))
+    blind = ops.eq(logsumexp, -math.inf)  # a row in which nothing may be seen: its weights are 0
+    total = ops.where(blind, 0.0, logsumexp).unsqueeze(-1)
+    weights = ops.exp(ops.sub(scores, total))
     rows = ops.sum(ops.mul(g, o), -1, keepdim=True)
     inner = ops.sub(ops.matmul(g, v.transpose(-1, -2)), rows)
     of_scores = ops.mul(ops.mul(weights, inner), attention_scale(q, scale))
