@@ -209,6 +209,9 @@ def points(x, n=2):
 
 GRADIENTS = {
     "transposed convolution": Layer(same, nn.ConvTranspose2d(3, 4, 3, 2, 1, 1)),
+    "transposed convolution, padded by its stride": Layer(
+        same, nn.ConvTranspose2d(3, 2, 3, dilation=2, output_padding=1)
+    ),
     "average with a ragged edge": Layer(
         lambda x: F.avg_pool2d(x, 2, ceil_mode=True, padding=1, count_include_pad=False)
     ),

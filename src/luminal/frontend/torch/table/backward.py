@@ -38,6 +38,8 @@ def convolution_backward(
     of_x = of_weight = None
     if mask[0] and transposed:
         of_x = convolution(grad, weight, None, steps, around, spread, False, (0,) * n, groups)
+        for d in range(2, 2 + n):  # an output padding of a stride and more is further places
+            of_x = of_x.narrow(d, 0, extent(x, d))
     elif mask[0]:
         of_x = _of_input(grad, x, weight, *rest)
     if mask[1]:  # a transposed convolution is an ordinary one from its result to its input
