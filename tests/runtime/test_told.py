@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from luminal import Graph
+from luminal import Graph, ops
 from luminal.errors import DimError, InputError, LossyInput
 
 
@@ -23,6 +23,22 @@ def test_a_parameter_that_was_packed_still_tells_its_size():
     program.set_parameters(lambda: [(w, np.ones(3000, np.float32))])
     program.run()
     assert (program["y"] == 1).all() and program["y"].shape == (3000,)
+
+
+@pytest.mark.parametrize("device", ["cpu", "reference"])
+def test_an_input_that_nothing_reads_tells_what_no_other_does(device):
+    cx = Graph()
+    x, y = cx.tensor(("s",), name="x"), cx.tensor(("t",), name="y")
+    cx.tensor(("t", "u"), name="z")
+    (ops.size_tensor(cx, "s") + y.sum()).output()
+    program = cx.compile(device=device)
+    for s in (4, 7):
+        z = np.ones((9, s), np.float32)  # says nothing of t: y does
+        assert program(np.ones(s, np.float32), np.ones(2, np.float32), z) == s + 2
+    program.run(s=3)
+    program[x] = np.ones(5, np.float32)
+    program.run()
+    assert program[cx.outputs[0]] == 7
 
 
 def test_a_parameter_of_another_dtype_is_refused():
