@@ -75,6 +75,15 @@ def test_constants_fold_through_views_and_where_they_are_expanded():
     same(outputs(program_of(graph), feeds), outputs(folded, feeds))
 
 
+def test_constants_without_elements_stay():
+    graph = Graph()
+    none, row = (graph.constant(np.zeros(shape, np.float32)) for shape in ((0, 3), 3))
+    for y in (none * none, none.cast("i32"), none + row, none.cast("i32").sum(0)):
+        y.output()
+    before = program_of(graph)
+    same(outputs(before, {}), outputs(fold_constants(before), {}))
+
+
 def test_bytes_stay_bytes_and_their_sums_fold():
     graph = Graph()
     x = graph.tensor((8, 64), "i32")

@@ -130,8 +130,10 @@ class Known:
 
 
 def _made(node: Node, inputs: Sequence[_Made | None]) -> _Made | None:
-    """None where the node is not known. Sums of floats depend on their order: they stay."""
-    if any(made is None for made in inputs) or not all(n.is_constant and n for n in node.shape):
+    """None where the node is not known. Sums of floats depend on their order, and nothing is
+    gained of what has no elements: they stay."""
+    fixed = all(n.is_constant and n != 0 for n in node.shape)
+    if not fixed or any(made is None for made in inputs):
         return None
     known = [made for made in inputs if made is not None]
     of = frozenset[Node]().union(*(made.of for made in known))
