@@ -79,6 +79,20 @@ def test_sizes_and_bounds():
         graph.tensor((3, -1))
 
 
+def test_bounds_and_hints_are_whole_numbers_of_any_kind():
+    graph = Graph()
+    graph.dim("s", np.int32(1), np.array(8), hint=np.int64(4))
+    graph.dim("t", 1, 8, hint=np.array([6, 2, 6]))
+    assert graph.space.bounds("s") == (1, 8) and graph.usual == {"s": (4,), "t": (2, 6)}
+    assert all(type(size) is int for sizes in graph.usual.values() for size in sizes)
+    for wrong in (("u", "1", 3), ("u", 1.5, 3), ("u", 1, 3.0), (None,), (3,)):
+        with pytest.raises(DimError):
+            graph.dim(*wrong)
+    for hint in (1.5, "2", [1, 1.5], [None]):
+        with pytest.raises(DimError, match="neither a number nor several"):
+            graph.dim("u", 1, 8, hint=hint)
+
+
 def test_a_size_that_may_be_negative_is_required():
     graph = Graph()
     x = graph.tensor(("s - 2",))

@@ -19,7 +19,7 @@ from .dtype import dtype as dtype_of
 from .index import Index
 from .infer import infer, text
 from .node import Composite, Loop, Node, Number, Shape, Source, Variable, View, number_key, position
-from .parse import DimLike, check_name, divisors, index_of
+from .parse import DimLike, check_name, divisors, index_of, usual_sizes, whole
 from .scope import SCOPE
 from .space import Space
 from .tensor import Tensor
@@ -153,12 +153,13 @@ class Graph:
 
         hint: the usual value, for the compiler's estimates; the program is right for all. Several:
         kernels are compiled for each; one serves the sizes up to its own, the last all beyond.
+        Raises DimError for what is no name, no integer, or outside the bounds.
         """
         check_name(name)
         old = self.space.sizes.get(name)
         least, most = old or DEFAULT_BOUNDS
-        low = int(least) if low is None else low
-        high = int(most) if high is None else high
+        low = int(least) if low is None else whole(f"dim {name}: a bound", low)
+        high = int(most) if high is None else whole(f"dim {name}: a bound", high)
         if not 0 <= low <= high:
             raise DimError(f"dim {name}: bounds {low} .. {high} are not 0 <= low <= high")
         if old is not None and (low < old[0] or high > old[1]):
@@ -166,14 +167,11 @@ class Graph:
                 f"dim {name}: {low} .. {high} is wider than {old[0]} .. {old[1]}, which is in use; "
                 "declare a size before its first use"
             )
-        usual = () if hint is None else (hint,) if isinstance(hint, int) else [*dict.fromkeys(hint)]
-        if any(not hasattr(value, "__index__") for value in usual):
-            raise DimError(f"dim {name}: the hint {hint!r} is neither a number nor several")
-        usual = sorted(usual)
+        usual = () if hint is None else usual_sizes(name, hint)
         if any(not low <= value <= high for value in usual):
             raise DimError(f"dim {name}: the hint {hint} is not in {low} .. {high}")
         if usual:
-            self.space.hints[name], self.usual[name] = usual[0], tuple(usual)
+            self.space.hints[name], self.usual[name] = usual[0], usual
         if old != (low, high):
             self._declare(name, low, high)
         return Index.of(name)

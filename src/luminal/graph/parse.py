@@ -7,7 +7,7 @@ import operator
 import re
 from collections.abc import Iterator
 from functools import cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ..errors import DimError
 from .index import Index
@@ -41,10 +41,31 @@ def index_of(value: DimLike, positions: bool = False) -> Index:
 
 def check_name(name: str) -> None:
     """Refuse names that are no identifiers or that the compiler uses itself."""
-    if not name.isidentifier():
+    if not (isinstance(name, str) and name.isidentifier()):
         raise DimError(f"{name!r} is no name for a size; use letters, digits and _")
     if _RESERVED.fullmatch(name):
         raise DimError(f"size name {name!r} is reserved (i0, a0, ... name axes); choose another")
+
+
+def whole(what: str, value: Any) -> int:
+    """A Python or NumPy integer as a number. Raises DimError, which says what is none."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise DimError(f"{what} must be an integer, not {value!r}") from None
+
+
+def usual_sizes(name: str, hint: Any) -> tuple[int, ...]:
+    """One hint, or several, in ascending order. Raises DimError."""
+    try:
+        hints = {operator.index(hint)}
+    except TypeError:
+        try:
+            hints = set(map(operator.index, hint))
+        except TypeError:
+            message = f"dim {name}: the hint {hint!r} is neither a number nor several"
+            raise DimError(message) from None
+    return tuple(sorted(hints))
 
 
 def divisors(index: Index) -> Iterator[Index]:
