@@ -335,6 +335,11 @@ for power in ("pow", "signbit of pow"):
     ours = ops.pow if power == "pow" else lambda x, y: ops.signbit(ops.pow(x, y))
     theirs = torch.pow if power == "pow" else lambda x, y: torch.signbit(torch.pow(x, y))
     case(f"{power} of -0", ours, theirs, np.full(8, -0.0, np.float32), odd)
+for kind in (np.int16, np.int32, np.int64):
+    high = np.iinfo(kind).max
+    far = np.array([64, 127, 128, 129, 514, 1023, 2049, high - 1, high], kind)
+    near = np.array([3, -3, 6, 5, 7, -7, 21, -128, high], kind)[:, None]
+    case(f"pow of far {np.dtype(kind)}", ops.pow, torch.pow, near, far)
 case("pow i64", ops.pow, torch.pow, integers(30, low=-4, high=5), integers(30, low=0, high=70))
 case(
     "pow i8 negative",

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 
-from ..graph.dtype import f64, u8
+from ..graph.dtype import boolean, f64
 from ..graph.tensor import Tensor
 from .base import Value, composite, floating, full_like, literal, operands, result_type
-from .bits import bitwise_and, bitwise_or
-from .elementwise import abs, floor, isinf, modulo, mul, neg, reciprocal, round, square
+from .bits import bitwise_and, bitwise_right_shift
+from .elementwise import abs, add, floor, isinf, modulo, mul, neg, reciprocal, round, square, sub
 from .logic import eq, ge, logical_and, logical_not, logical_or, lt, ne, where
 from .math import exp2, rsqrt, sign_of, sqrt
+
+# bytes of an integer -> k: 2^k is at least the number of its bits, and so is 3 (k + 2)
+LOW_BITS = {1: 3, 2: 4, 4: 9, 8: 20}
 
 
 def pow(base: Value, exponent: Value) -> Tensor:
@@ -59,22 +62,31 @@ def _repeated_squaring(x: Tensor, exponent: int) -> Tensor:
 
 
 def _pow_integer(x: Tensor, y: Tensor) -> Tensor:
-    """Square and multiply; for y < 0 the whole part of 1 / x^|y|. From 2^127 on, where all but 0, 1
-    and -1 have long overflowed, only whether y is odd counts."""
+    """Square and multiply by the lowest bits of y, and by the others at once; for y < 0 the whole
+    part of 1 / x^|y|."""
     result, power, one = full_like(x, 1), x, full_like(y, 1)
-    bits = 8 if y.dtype is u8 else 7
-    if y.dtype.bytes > 1:
-        y = where(lt(y, 128), y, bitwise_or(full_like(y, 126), bitwise_and(y, one)))
-    for bit in range(bits):
+    low = 1 if x.dtype is boolean else LOW_BITS[x.dtype.bytes]
+    for bit in range(low):
         mask = full_like(y, 1 << bit)
         result = where(ne(bitwise_and(y, mask), 0), mul(result, power), result)
         power = square(power)
+    if x.dtype is not boolean:
+        result = mul(result, _power_of_near_one(power, bitwise_right_shift(y, low)))
     if not x.dtype.is_signed:
         return result
     odd = ne(bitwise_and(y, one), 0)
     of_minus_one = where(odd, full_like(x, -1), full_like(x, 1))
     inverse = where(eq(x, 1), x, where(eq(x, -1), of_minus_one, full_like(x, 0)))
     return where(lt(y, 0), inverse, result)
+
+
+def _power_of_near_one(x: Tensor, n: Tensor) -> Tensor:
+    """x^n where x is b^(2^k), k of LOW_BITS: 0 for an even b, else 1 + u where 2^(k + 2) divides u,
+    so that u^3 = 0: (1 + u)^n = 1 + n u + n (n - 1) u^2 / 2."""
+    u = sub(x, 1)
+    first = mul(n, u)
+    second = mul(mul(first, sub(n, 1)), bitwise_right_shift(u, 1))
+    return where(logical_and(eq(x, 0), ne(n, 0)), 0, add(add(first, second), 1))
 
 
 @floating
