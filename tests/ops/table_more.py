@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from luminal import ops
 
-from .cases import booleans, case, integers, normal, pairs, positive, special
+from .cases import BF16, booleans, case, integers, normal, pairs, positive, special
 
 X, Y = normal(3, 4, 5), normal(3, 4, 5, seed=1)
 VOLUME = normal(2, 3, 5, 6, 7)
@@ -17,6 +17,13 @@ VOLUME = normal(2, 3, 5, 6, 7)
 
 for name in ("copysign", "hypot", "xlogy"):
     case(f"{name} special", getattr(ops, name), getattr(torch, name), *pairs(), scale=4)
+WIDENED = ((BF16, np.float32), (np.float32, BF16), (np.float16, BF16), (np.int32, np.float16))
+for name in ("logaddexp2", "dist", "mse_loss", "l1_loss"):
+    theirs = getattr(torch if hasattr(torch, name) else F, name)
+    for kinds in WIDENED:
+        inputs = ((normal(3, 4, seed=n) * 4).astype(kind) for n, kind in enumerate(kinds))
+        text = " and ".join(str(np.dtype(kind)) for kind in kinds)
+        case(f"{name} of {text}", getattr(ops, name), theirs, *inputs, scale=2)
 case("xlog1py", ops.xlog1py, torch.special.xlog1py, normal(20), positive(20))
 case("heaviside", ops.heaviside, torch.heaviside, special(), normal(14))
 for name in ("signbit", "deg2rad", "rad2deg", "sinc"):

@@ -72,6 +72,13 @@ def test_narrow_floats_are_rounded_once():
     assert rt[result].tolist() == [np.float32(math.lgamma(v)) for v in (0.5, 1.5, 20)]
 
 
+@pytest.mark.parametrize("kinds", [("bf16", "f32"), ("f32", "bf16"), ("f16", "bf16")])
+def test_neighbours_are_those_of_the_common_dtype(kinds):
+    cx = luminal.Graph()
+    x, y = (cx.constant([value, 0.0, -2.0]).cast(k) for value, k in zip((1.0, 3.0), kinds))
+    assert luminal.ops.nextafter(x, y).numpy().tolist() == [1 + 2.0**-23, 0, -2]
+
+
 def test_the_derivative_of_digamma_ends_at_zero():
     cx = luminal.Graph()
     result = gamma.polygamma(1, cx.tensor((2,), "f64").set([1, np.inf])).output()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
+from inspect import signature
 from typing import Any, TypeAlias, TypeVar
 
 from ..errors import DTypeError, InputError, ShapeError
@@ -161,6 +162,19 @@ def floating(function: AnyFunction) -> AnyFunction:
             first, *map(widen, arguments), **{k: widen(v) for k, v in options.items()}
         )
         return result.cast(kept) if kept.bytes < 4 else result
+
+    return wrapped  # type: ignore[return-value]
+
+
+def promoting(function: AnyFunction) -> AnyFunction:
+    """As `floating`, but the result has the common dtype of the first two arguments."""
+    inner, given = floating(function), signature(function)
+    second = list(given.parameters)[1]
+
+    @wraps(function)
+    def wrapped(first: Tensor, *arguments: Any, **options: Any) -> Any:
+        other = given.bind(first, *arguments, **options).arguments[second]
+        return inner(first.cast(result_type(first, other)), *arguments, **options)
 
     return wrapped  # type: ignore[return-value]
 

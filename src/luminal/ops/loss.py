@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..errors import ShapeError
 from ..graph.dtype import i64
 from ..graph.tensor import Tensor
-from .base import broadcast, composite, extent, floating, full_like, size_value
+from .base import broadcast, composite, extent, floating, full_like, promoting, size_value
 from .clamping import clamp
 from .elementwise import abs, add, div, maximum, mul, neg, square, sub
 from .indexing import gather, index_select
@@ -26,7 +26,7 @@ def reduced(x: Tensor, reduction: str) -> Tensor:
     raise ShapeError(f'reduction is "mean", "sum" or "none", not {reduction!r}')
 
 
-@floating
+@promoting
 def mse_loss(
     x: Tensor, target: Tensor, *, reduction: str = "mean", weight: Tensor | None = None
 ) -> Tensor:
@@ -38,7 +38,7 @@ def mse_loss(
     return _by_weight(square(sub(x, target)), weight, reduction)
 
 
-@floating
+@promoting
 def l1_loss(
     x: Tensor, target: Tensor, *, reduction: str = "mean", weight: Tensor | None = None
 ) -> Tensor:
@@ -50,7 +50,7 @@ def l1_loss(
     return _by_weight(abs(sub(x, target)), weight, reduction)
 
 
-@floating
+@promoting
 def smooth_l1_loss(
     x: Tensor, target: Tensor, *, reduction: str = "mean", beta: float = 1.0
 ) -> Tensor:
@@ -225,7 +225,7 @@ def binary_cross_entropy_with_logits(
     return reduced(each if weight is None else mul(each, weight), reduction)
 
 
-@floating
+@promoting
 def kl_div(
     x: Tensor, target: Tensor, *, reduction: str = "mean", log_target: bool = False
 ) -> Tensor:
@@ -247,7 +247,7 @@ def kl_div(
 # ---- distances
 
 
-@floating
+@promoting
 def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The product of a / max(|a|, eps) and b / max(|b|, eps), added up.
 
@@ -259,7 +259,7 @@ def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> 
     return total(mul(*parts), dim)
 
 
-@floating
+@promoting
 def pairwise_distance(
     a: Tensor, b: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:

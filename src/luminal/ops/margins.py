@@ -9,7 +9,7 @@ from typing import Any
 from ..graph.dtype import i64
 from ..graph.tensor import Tensor
 from .activation import logsigmoid
-from .base import extent, floating, positions, tensor_of
+from .base import extent, floating, positions, promoting, tensor_of
 from .clamping import clamp
 from .elementwise import add, div, maximum, minimum, mul, neg, square, sub
 from .indexing import gather
@@ -115,7 +115,7 @@ def soft_margin_loss(x: Tensor, target: Tensor, *, reduction: str = "mean") -> T
     return reduced(log_one_and_exp(neg(mul(target, x))), reduction)
 
 
-@floating
+@promoting
 def poisson_nll_loss(
     x: Tensor, target: Tensor, log_input: bool = True, full: bool = False, *, eps: float = 1e-8,
     reduction: str = "mean",

@@ -8,7 +8,7 @@ from functools import reduce as folded
 from ..errors import Unsupported
 from ..graph.dtype import boolean, dtype, f32, f64, i32, i64
 from ..graph.tensor import Tensor
-from .base import Value, composite, floating, full_like, operands
+from .base import Value, composite, floating, full_like, operands, promoting
 from .clamping import clamp
 from .elementwise import (
     abs,
@@ -90,7 +90,7 @@ def ldexp(x: Tensor, exponent: Tensor) -> Tensor:
     return mul(wide, exp2(clamp(left, least, most).cast(wide.dtype))).cast(x.dtype)
 
 
-@floating
+@promoting
 def logaddexp2(a: Tensor, b: Tensor) -> Tensor:
     """log2(2^a + 2^b) without overflow.
 
@@ -160,6 +160,7 @@ def nextafter(x: Tensor, y: Tensor) -> Tensor:
     >>> ops.nextafter(cx.constant([0.0]), cx.constant([1.0])).numpy()
     array([1.e-45], dtype=float32)
     """
+    x, y = operands(x, y)
     if x.dtype.name not in SPACING:
         raise Unsupported(f"the neighbour of {x.dtype}")
     bits, smallest, greatest = SPACING[x.dtype.name]

@@ -20,6 +20,7 @@ from .base import (
     literal,
     named,
     positions,
+    promoting,
     reciprocal_of_size,
     size_value,
 )
@@ -385,7 +386,7 @@ def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Te
     return mul(x, reciprocal(maximum(norm(x, p, dim, keepdim=True), eps)))
 
 
-@floating
+@promoting
 def dist(a: Tensor, b: Tensor, p: float = 2.0) -> Tensor:
     """The norm of a - b.
 
