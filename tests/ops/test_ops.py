@@ -143,6 +143,16 @@ def test_half_matmul_accumulates_wide() -> None:
     assert product.node.op == "cast" and product.node.inputs[0].dtype.name == "f32"
 
 
+def test_many_of_a_short_dimension_are_sorted() -> None:
+    graph = Graph()
+    graph.dim("n", 1, 64)
+    for size, sorts in ((16, True), (36, True), (37, False), (500, False)):
+        x = graph.tensor(("n", size))
+        order = ops.argsort(x, -1, descending=True)
+        assert (ops.topk(x, 12, -1).indices is order.narrow(-1, 0, 12)) == sorts
+        assert ops.topk(x, 10, -1).indices is not order.narrow(-1, 0, 10)
+
+
 # ---- methods
 
 

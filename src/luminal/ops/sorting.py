@@ -22,6 +22,7 @@ from .shape import stack
 
 COUNTING_LIMIT = 512
 TOPK_BY_MAXIMA = 16  # so many maxima, one after the other, before a whole sort is cheaper
+MAXIMA_IN_ONE = 10  # so many are one kernel: beyond, a short dimension is sorted in less time
 
 Order = Callable[[Tensor, Tensor], Tensor]
 
@@ -155,11 +156,17 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
     size = extent(x, dim)
     if k < 0 or (size.is_constant and k > size.constant):
         raise ShapeError(f"topk: {k} elements of a dimension of size {size}")
-    if k <= TOPK_BY_MAXIMA and k:
+    if _few(k, size):
         indices = _successive(x.movedim(dim, -1), k, largest).movedim(-1, dim)
     else:
         indices = argsort(x, dim, descending=largest).narrow(dim, 0, k)
     return Extreme(x._gather(indices, dim), indices)
+
+
+def _few(k: int, size: Index) -> bool:
+    """k maxima are found, and their kernels compiled, in less time than all is sorted."""
+    short = size.is_constant and size.constant <= 3 * k
+    return 0 < k <= (MAXIMA_IN_ONE if short else TOPK_BY_MAXIMA)
 
 
 def _successive(x: Tensor, k: int, largest: bool) -> Tensor:
