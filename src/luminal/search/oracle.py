@@ -34,6 +34,7 @@ from ..kernel.kernel import (
     indices,
     walk,
 )
+from ..kernel.narrow import whole_weights
 from ..kernel.work import extents_at, usual_sizes
 from .inputs import KINDS, Arrays, arrays
 from .left import said_elsewhere
@@ -135,10 +136,15 @@ def judge(
     looked = _looked(kernel, given, sizes, at)
     right = expected(kernel, given, sizes, at)
     hostile = not all(_finite(array) for array in given.values())
-    others = (_unbounded(kernel), _skipping(kernel)) if hostile else (kernel, kernel)
+
+    def meant(kernel: Kernel) -> tuple[Kernel, Kernel]:
+        return (_unbounded(kernel), _skipping(kernel)) if hostile else (kernel, kernel)
+
     ways = [expected(other, given, sizes, at, Rounding(seed + number, sign, flushes=zeros))
-            for number in range(WAYS) for other, sign in zip(others, (1, -1))
+            for number in range(WAYS) for other, sign in zip(meant(kernel), (1, -1))
             for zeros in {False, flushes}]  # fmt: skip
+    if (whole := whole_weights(kernel)) != kernel:  # schedules may multiply what was not rounded
+        ways += [expected(other, given, sizes, at) for other in meant(whole)]
     made = judged(looked, right, ways, {name: _units(kernel, name) for name in looked})
     if not said_elsewhere(kernel):
         return made
@@ -197,12 +203,20 @@ def _skipping(kernel: Kernel) -> Kernel:
 
     def change(e: Expression) -> Expression:
         if isinstance(e, Apply) and e.op == "mul":
-            for guard, factor in (e.args, e.args[::-1]):
-                if isinstance(guard, Guard) and guard.other == Constant(0, e.dtype):
+            for padded, factor in (e.args, e.args[::-1]):
+                if guard := _zeros(padded):
                     return replace(guard, body=change(replace(e, args=(guard.body, factor))))
         return e
 
     return replace(kernel, values=tuple(map(Rewriter(change).value, kernel.values)))
+
+
+def _zeros(e: Expression) -> Guard | None:
+    """A guard with zeros; around casts, if it stands below these."""
+    if isinstance(e, Apply) and e.op == "cast" and (guard := _zeros(e.args[0])):
+        body = replace(e, args=(guard.body,))
+        return replace(guard, body=body, other=Constant(0, e.dtype))
+    return e if isinstance(e, Guard) and e.other == Constant(0, e.dtype) else None
 
 
 def _unbounded(kernel: Kernel) -> Kernel:
