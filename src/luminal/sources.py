@@ -22,7 +22,14 @@ _began = time.time()
 def version_of(*names: str) -> str | None:
     """A digest of files and folders of this package, and of the libraries that generate code. None:
     a file has changed since it was imported, so that what runs now has no name."""
-    digest = hashlib.sha256("\n".join(_libraries()).encode())
+    code = code_of(*names)
+    return code and hashlib.sha256("\n".join((*_libraries(), code)).encode()).hexdigest()
+
+
+@cache
+def code_of(*names: str) -> str | None:
+    """The same of the files alone: of what calls machine code, and is called by it."""
+    digest = hashlib.sha256()
     for name in names:
         whole = PACKAGE / name
         for path in sorted(whole.rglob("*.py")) if whole.is_dir() else (whole,):

@@ -265,7 +265,7 @@ def test_a_file_of_another_version_is_compiled_anew(
     cx.compile().save(path)
     known = file.read(path)
     with monkeypatch.context() as older:
-        older.setattr(file, "version_of", lambda *names: "older")
+        older.setattr(file, "code_of", lambda *names: "older")
         rows = known.recording if readable else known.recording[:-1]
         file.write(replace(known, codes=(b"",) * len(known.codes), recording=rows), path)
     if readable:

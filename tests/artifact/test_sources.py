@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,16 +16,18 @@ LIBRARIES = ("numpy 1", "llvmlite 1", "library 1000 abc")
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in ("graph", "rewrite", "kernel"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "code.py").write_text(name)
     monkeypatch.setattr(sources, "PACKAGE", tmp_path)
     monkeypatch.setattr(sources, "_began", time.time() + 1000)
-    return tmp_path
+    yield tmp_path
+    sources.code_of.cache_clear()
 
 
 def version() -> str | None:
+    sources.code_of.cache_clear()
     return sources.version_of.__wrapped__("graph", "rewrite", "kernel")
 
 
@@ -35,10 +38,12 @@ def test_each_folder_and_library_is_part_of_a_version(
     for name in ("graph", "rewrite", "kernel"):
         (package / name / "code.py").write_text("other")
         found.add(version())
+    code = sources.code_of("graph", "rewrite", "kernel")
     for number, library in enumerate(LIBRARIES):
         other = [*LIBRARIES[:number], library + "2", *LIBRARIES[number + 1 :]]
         monkeypatch.setattr(sources, "_libraries", lambda other=tuple(other): other)
         found.add(version())
+        assert code == sources.code_of("graph", "rewrite", "kernel")
     assert len(found) == 7 and version() == version()
 
 

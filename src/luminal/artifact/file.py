@@ -19,7 +19,7 @@ from .. import container
 from ..container import OPEN, Blob, whole
 from ..errors import ArtifactError
 from ..graph.dtype import BY_NAME, dtype
-from ..sources import COMPILING, version_of
+from ..sources import COMPILING, code_of
 from .codec import decode, encode
 from .recording import FAULTS, Recording
 from .saved import Saved
@@ -38,7 +38,7 @@ def write(saved: Saved, path: Path, key: str | None = None) -> None:
         "arrays": [[n, str(dtype(array.dtype)), array.shape] for n, array in arrays],
         "made": len(made),  # of the arrays, the last
         "recording": saved.recording,
-        "code": version_of(*COMPILING),
+        "code": code_of(*COMPILING),
     }
     with whole(path, OPEN if key is None else 0o600) as file:
         writer = container.Writer(file, MAGIC)
@@ -58,7 +58,7 @@ def read(path: Path, key: str | None = None) -> Saved:
     Raises ArtifactError, OtherVersion where other code wrote it, OSError."""
     about, blobs = container.read(path, MAGIC, key)
     with _clear(path, about):
-        if about["code"] != version_of(*COMPILING):
+        if about["code"] != code_of(*COMPILING):
             raise OtherVersion(f"{path}: written by another version of luminal: compile it again")
         saved = decode(about["rows"])
         if not isinstance(saved, Saved):
@@ -90,7 +90,7 @@ def _clear(path: Path, about: Any) -> Iterator[None]:
     except ArtifactError:
         raise
     except FAULTS as error:
-        if isinstance(about, dict) and about.get("code") != version_of(*COMPILING):
+        if isinstance(about, dict) and about.get("code") != code_of(*COMPILING):
             raise ArtifactError(
                 f"{path}: written by another version of luminal: compile it again ({error})"
             ) from error

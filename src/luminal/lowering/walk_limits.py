@@ -176,10 +176,11 @@ class Limits:
         return replace(place, facts=(*place.facts, *facts)) if facts else place
 
     def _at_one(self, index: Index, place: Place) -> bool:
+        """All axes of an index have one position there."""
         return all(self._single(a, place) for a in index.names() if a in place.index)
 
     def _single(self, axis: str, place: Place) -> bool:
-        """It has one position there."""
+        """An axis has."""
         lanes = {lane_name(a, n) for a, n in place.lanes}
         return place.span[axis] == 1 and place.index[axis].names().isdisjoint(lanes)
 
