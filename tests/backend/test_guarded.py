@@ -56,3 +56,26 @@ def test_nothing_is_read_in_front_of_an_array_or_behind_it(function: str) -> Non
     AVX-512 reads whole."""
     run = subprocess.run([sys.executable, "-c", PROGRAM, function], capture_output=True, text=True)
     assert (run.returncode, run.stdout) == (0, "right\n"), run.stderr[-500:]
+
+
+WIDENED = """
+import numpy as np
+import luminal
+from luminal import ops
+
+for count in (3, 4, 11, 12, 13, 44):
+    for dtype in ("i32", "u32"):
+        cx = luminal.Graph()
+        x = cx.tensor((count,), dtype)
+        ops.prod(x.cast("i64"), 0).output()
+        array = np.full(count, 2, "u4" if dtype == "u32" else "i4")
+        assert cx.compile(threads=1, cache=False)(array) == 2**count
+print("right")
+"""
+
+
+def test_products_of_widened_integers_are_selected() -> None:
+    """LLVM ended the process where what is loaded under a mask came out of a register."""
+    command = [sys.executable, "-c", WIDENED]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.stdout == "right\n", done.stderr[-1000:]

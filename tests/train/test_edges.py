@@ -154,3 +154,28 @@ def test_hard_choices_have_the_derivative_of_soft_ones():
     hard, soft = (ops.gumbel_softmax(x, hard=h, seed=1, stream=0) * weight for h in (True, False))
     found, wanted = (train.backward(y.sum(), [x])[0].numpy() for y in (hard, soft))
     assert wanted.all() and np.array_equal(found, wanted)
+
+
+def test_windows_beside_what_is_cut_or_padded_with_numbers():
+    """The other factor is read within its own ends: not what was cut off, nor 0 for its padding."""
+    x, w = np.arange(1.0, 7, dtype=np.float32), np.array([5, 7, np.inf], np.float32)
+
+    def of(w, pad):
+        cx = Graph()
+        image, weight = cx.tensor((6,)), cx.tensor(w.shape)
+        seen = image.pad([(1, 1)]).windows([0], [3], [1])
+        y = (seen * pad(weight).unsqueeze(1)).sum(1)
+        train.backward((y * y).sum(), [image])[0].output()
+        return [cx.compile(device, cache=False)(x, w) for device in ("reference", "cpu")]
+
+    def wanted(w):
+        image = torch.tensor(x, requires_grad=True)
+        y = (F.pad(image, (1, 1)).unfold(0, 3, 1) * w[:, None]).sum(1)
+        return torch.autograd.grad((y * y).sum(), image)[0].numpy()
+
+    filled = torch.tensor([3.0, 3, 5, 7, 3, 3])
+    for found in of(w[:2], lambda w: w.pad([(2, 2)], 3.0)):
+        np.testing.assert_allclose(found, wanted(filled), rtol=1e-6)
+    long = np.append(np.ones(6, np.float32), w)
+    for found in of(long, lambda w: w[:6]):
+        np.testing.assert_allclose(found, wanted(torch.ones(6)), rtol=1e-6)

@@ -92,14 +92,23 @@ def _factors(g: Tensor, shape: Shape, index: Indices, conditions: Indices) -> Te
 
 def _open(x: Tensor, shape: Shape, index: Indices) -> Indices:
     """The conditions, those that are not proven, under which the read stays inside x, or inside
-    what x is a view of."""
+    what x is a view of, if that is as well."""
     space, source = x.graph.positions(shape), x.node
-    if source.op == "view":
+    if source.op == "view" and _is_whole(x):
         mapping = {position(d): i for d, i in enumerate(index)}
         index = [space.substitute(i, mapping) for i in source.attribute.index]
         source = source.inputs[0]
     ends = ((i, size - 1 - i) for i, size in zip(index, source.shape))
     return [end for both in ends for end in both if not space.nonnegative(end)]
+
+
+def _is_whole(x: Tensor) -> bool:
+    """A view of all elements, with zeros beside them: what others are, no read may find in it."""
+    view, (source,) = x.node.attribute, x.node.inputs
+    space = x.graph.positions(x.node.shape)
+    fixed = ((space.bounds(i), n) for i, n in zip(view.index, source.shape) if n.is_constant)
+    whole = all(low <= 0 and high >= n.constant - 1 for (low, high), n in fixed)
+    return whole and not (view.conditions and view.fill)
 
 
 def _added(g: Tensor, view: View, source: Shape) -> Tensor:
