@@ -103,7 +103,8 @@ def _open(x: Tensor, shape: Shape, index: Indices) -> Indices:
 
 
 def _is_whole(x: Tensor) -> bool:
-    """A view of all elements, with zeros beside them: what others are, no read may find in it."""
+    """A view of all elements of its source, with zeros beside them: no read inside of the source
+    finds what is not in the view, nor one outside another number. Run-time sizes count as all."""
     view, (source,) = x.node.attribute, x.node.inputs
     space = x.graph.positions(x.node.shape)
     fixed = ((space.bounds(i), n) for i, n in zip(view.index, source.shape) if n.is_constant)
