@@ -12,6 +12,7 @@ from default_cases import (
     I,
     add,
     buffer,
+    cast,
     const,
     kernel,
     load,
@@ -20,13 +21,14 @@ from default_cases import (
     read,
     silu,
     store,
+    sub,
     total,
     value,
 )  # fmt: skip
 from test_default import TARGETS, assert_right
 
 from luminal.backend.cpu.target import named
-from luminal.graph.dtype import bf16
+from luminal.graph.dtype import bf16, f32
 from luminal.kernel.kernel import Guard
 from luminal.scheduling.default import default_schedule
 from luminal.scheduling.prepare import prepare
@@ -89,6 +91,23 @@ def joined(m=6400, k=96, n=32):
     return kernel("joined", buffers, {"m": m, "n": n, "k": k}, [acc])
 
 
+def of_a_softmax(h=48, q=256, k=256, d=64):
+    """The gradient of a softmax whose weights are in memory, of attention: row by row."""
+    product = mul(cast(load("G", "h", "q", "d", dtype=bf16), f32),
+                  cast(load("V", "h", "k", "d", dtype=bf16), f32))  # fmt: skip
+    weight = load("P", "h", "q", "k")
+    return kernel(
+        "of_a_softmax",
+        [buffer("G", h, q, d, dtype=bf16), buffer("V", h, k, d, dtype=bf16),
+         buffer("P", h, q, k), buffer("Y", h, q, k)],
+        {"h": h, "q": q, "k": k, "d": d},
+        [value("dot", "hqk", product, total("d")),
+         value("mean", "hq", mul(weight, read("dot")), total("k")),
+         value("out", "hqk", mul(weight, sub(read("dot"), read("mean"))),
+               store=store("Y", *"hqk"))],
+    )  # fmt: skip
+
+
 def paths(made, target):
     *_, last = prepare(made, target)
     scheduled, schedule = default_schedule(last, target)
@@ -102,6 +121,14 @@ def test_lanes_are_pixels_of_a_row(make, target):
     _, found = paths(make(), target)
     lanes = {loop.axis for loop in found["acc"] if loop.kind == "vector"}
     assert lanes & {"x", "o", "s"} and "y" not in lanes
+
+
+@pytest.mark.parametrize("target", CHOOSING, ids=lambda t: t.name)
+def test_lanes_follow_what_lighter_sums_read(target):
+    """Both factors of the product are alike; the weights lie along the keys."""
+    _, found = paths(of_a_softmax(), target)
+    for name in ("dot", "mean", "out"):
+        assert [x.axis for x in found[name] if x.kind == "vector"] == ["k"]
 
 
 @pytest.mark.parametrize("target", CHOOSING, ids=lambda t: t.name)
@@ -132,7 +159,8 @@ def test_a_factor_that_takes_long_is_made_before(target):
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 @pytest.mark.parametrize(
     "made",
-    [first_convolution(3, 12, 40, 5), last_convolution(6, 5, 9), pooled(5, 7, 3), joined(9, 20, 7)],
+    [first_convolution(3, 12, 40, 5), last_convolution(6, 5, 9), pooled(5, 7, 3), joined(9, 20, 7),
+     of_a_softmax(2, 9, 20, 8)],
     ids=lambda k: k.name,
 )
 def test_they_run_right(made, target):

@@ -22,6 +22,7 @@ from .tile import Pair, Tile, packed
 
 NEAR, TILES = 1.6, 16  # times the least cycles, and number, of tiles that a search may try
 ROWS = 14  # of a tile, at most
+APART = 2.0  # cycles of an element that is loaded alone
 STORED_APART = 4.0  # cycles of a result that is stored alone
 TURNED = 1.1  # what it costs that another axis than the columns is stored side by side
 DEEP = (2, 4, 8, 16, 32, 64)  # parts of a sum in further lanes
@@ -100,6 +101,7 @@ class Solver:
             tile = Score(job, lane, sizes, each).tile(most)
             if tile is not None:
                 beside = self._stored(value, tile) + self._torn(value, tile)
+                beside += self._apart(value, tile)
                 tile = replace(tile, cycles=tile.cycles + beside) if beside else tile
                 tiles.append(tile)
                 most = min(most, NEAR * tile.cycles)
@@ -166,6 +168,17 @@ class Solver:
         if not (stored and near) or any(a == tile.lane or tile.size(a) > 1 for a in near):
             return 0.0
         return STORED_APART / prod(self.span[a] for a in value.over)
+
+    def _apart(self, value: Value, tile: Tile) -> float:
+        """Cycles of a point for sums of what it gives, whose other operands are loaded one by one
+        along its lanes."""
+        facts, cycles = self.facts, 0.0
+        for v in facts.values if self.target.group == 1 and not tile.reduced else ():
+            if v.reduction and tile.lane in v.axes and value.name in v.reads():
+                loads = (x for x in facts.accesses(v) if x.load and not x.packable)
+                far = sum(x.stride(tile.lane) > 1 for x in loads)
+                cycles += APART * far * facts.points(v) / facts.points(value)
+        return cycles
 
     def _torn(self, value: Value, tile: Tile) -> float:
         """Cycles of a point for lines of results that a tile writes in part, where rows a page
