@@ -67,20 +67,22 @@ class Child:
 
     def ask(self, seconds: float, *message: Any) -> Any:
         """The answer to a message. Raises Lost, or CompileError with what the child says."""
-        if self._process is None:
-            self._start()
-        assert self._process is not None and self._process.stdin is not None
+        status, result = "lost", ""
         try:
+            if self._process is None:
+                self._start()
+            assert self._process is not None and self._process.stdin is not None
             pickle.dump(message, self._process.stdin)
             self._process.stdin.flush()
             status, result = self._answers.get(timeout=seconds)
         except queue.Empty:
-            self.stop()
             raise Lost(f"no answer within {seconds:g} s") from None
-        except OSError:
-            status, result = "lost", None
+        except BrokenPipeError:
+            pass
+        finally:
+            if status == "lost":  # after an interrupt, too: nobody waits for that answer
+                self.stop()
         if status == "lost":
-            self.stop()
             raise Lost("the process crashed")
         if status == "failed":
             raise CompileError(result)

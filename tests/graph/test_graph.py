@@ -143,6 +143,16 @@ def test_outputs_and_states():
         graph.donate(x, y[:1])
 
 
+def test_equal_sizes_that_are_said_otherwise_are_equal():
+    graph = Graph()
+    graph.dim("t", 1, 64)
+    x = graph.tensor(("t",))
+    t = x.shape[0]
+    part = x.narrow(0, t * 2 // 8, t * 3 // 6 - t * 2 // 8)
+    for same in (part[:], part.reshape(1, -1)[0], part[::-1]):
+        assert (part + same).shape == (t // 2 - t // 4,)
+
+
 @pytest.mark.parametrize(
     "wrong, kind, words",
     [

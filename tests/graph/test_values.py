@@ -31,6 +31,8 @@ def test_unaligned_and_strided_arrays_are_copied(shift: int) -> None:
     strided = np.arange(12, dtype=np.float32).reshape(3, 4).T[::-1]
     result = as_array("x", f32, strided)
     assert result.flags.c_contiguous and np.array_equal(result, strided)
+    turned = as_array("x", f32, strided.astype(">f4"))  # bytes in the other order
+    assert turned.dtype is f32.numpy and np.array_equal(turned, strided)
 
 
 def test_lossless_agrees_with_all_values_of_small_types() -> None:

@@ -30,6 +30,10 @@ class StandinCode:
         return self.number
 
 
+class StandinTable(list[Entry]):
+    ran = False
+
+
 class Standin:
     """`log`: names of the kernels that ran, with "|" for a barrier."""
 
@@ -57,13 +61,14 @@ class Standin:
     def workspace_bytes(self, program: Program) -> int:
         return 0
 
-    def table(self, entries: Sequence[Entry]) -> list[Entry]:
-        return list(entries)
+    def table(self, entries: Sequence[Entry]) -> StandinTable:
+        return StandinTable(entries)
 
     def crew(self, threads: int) -> Standin:
         return self
 
-    def run(self, table: Sequence[Entry]) -> None:
+    def run(self, table: StandinTable) -> None:
+        table.ran = True
         for entry in table:
             kernel = self.kernels[entry.function]
             self.log.append(kernel.name)

@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import pickle
+import queue
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,6 +70,21 @@ def test_a_child_whose_parent_is_gone_ends_without_a_word() -> None:
     assert (child.wait(60), child.stderr.read()) == (0, b"")
     child.stdin.close()
     child.stderr.close()
+
+
+def test_a_child_that_is_asked_no_more_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupt while one waits for an answer: the next question gets its own."""
+
+    class Interrupted(queue.Queue[Any]):
+        def get(self, block: bool = True, timeout: float | None = None) -> Any:
+            raise KeyboardInterrupt
+
+    child = Child("luminal.search.child")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("luminal.children.queue.Queue", Interrupted)
+        child.ask(60.0, "rates", "luminal.backend.nothing", 1)
+    assert child._process is None
+    _measure()
 
 
 @pytest.mark.parametrize("start", (_ask_llvm, _measure, _compile_elsewhere, _spawn))

@@ -8,6 +8,8 @@ from backend.c_device import COMPILER
 
 from luminal import Graph, Tensor
 from luminal.backend import cpu
+from luminal.runtime.executable import Executable
+from luminal.runtime.native import Native
 
 Values = dict[Tensor, np.ndarray]
 
@@ -118,8 +120,8 @@ CASES = [
 ]  # fmt: skip
 
 
-def runs(make, device: str) -> list[Values]:
-    """States and outputs after each of four runs; what a caller does to them is the caller's."""
+def compiled(make, device: str = "cpu") -> tuple[Case, Executable]:
+    """A case, and its program with values."""
     case = Case()
     make(case)
     rt = case.graph.compile(device=device, threads=2)
@@ -131,12 +133,20 @@ def runs(make, device: str) -> list[Values]:
     for name, value in given.items():
         rt[name] = value.astype(np.float32)
     rt["at"] = np.int64([2, 0])
+    return case, rt
+
+
+def runs(make, device: str) -> list[Values]:
+    """States and outputs after each of four runs; what a caller does to them is the caller's."""
+    case, rt = compiled(make, device)
     names = [*rt.outputs, *(state.node.attribute.name for state, _ in case.graph.states)]
     seen, kept = [], []
     for _ in range(4):
         rt.run()
         arrays = {name: rt[name] for name in names}
         arrays |= {f"new {n}": rt[new] for n, (_, new) in enumerate(case.graph.states)}
+        for state, _ in case.graph.states:
+            np.testing.assert_array_equal(rt[state], rt[state.node.attribute.name])
         seen.append({name: array.copy() for name, array in arrays.items()})
         kept.append(arrays)
     for arrays, wanted in zip(kept, seen):
@@ -157,6 +167,29 @@ def test_states_run_after_run(make, device):
             np.testing.assert_allclose(
                 here[name], wanted[name], rtol=1e-5, atol=1e-6, err_msg=f"{name}, run {number}"
             )
+
+
+@pytest.mark.parametrize("make", CASES)
+def test_an_interrupt_waits_for_the_end_of_a_run(make, monkeypatch):
+    """It is raised as the native call returns, and then every state has its new value."""
+    case, whole = compiled(make)
+    whole.run()
+    _, rt = compiled(make)
+    execute = Native._execute
+
+    def interrupted(engine, binding):
+        execute(engine, binding)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Native, "_execute", interrupted)
+        rt.run()
+    for _ in range(2):
+        for state, _ in case.graph.states:
+            name = state.node.attribute.name
+            np.testing.assert_array_equal(rt[name], whole[name])
+        rt.run()
+        whole.run()
 
 
 def test_a_state_of_another_size_is_seen_at_once():

@@ -126,16 +126,20 @@ def test_no_logits_of_all_tokens_are_made() -> None:
     assert rows and max(rows) == 16
 
 
-def test_parts_of_as_many_tokens_as_a_run_has() -> None:
+@pytest.mark.parametrize("weighted", [False, True])
+def test_parts_of_as_many_tokens_as_a_run_has(weighted: bool) -> None:
     graph = Graph()
     x, target = graph.tensor(("n", 6)), graph.tensor(("n",), "i64")
     w = graph.constant(Y.astype(np.float32))
-    loss = train.linear_cross_entropy(x, w, target, chunks=4).output()
+    each = np.linspace(0.5, 2.0, len(Y), dtype=np.float32)
+    weights = {"class_weight": graph.constant(each)} if weighted else {}
+    loss = train.linear_cross_entropy(x, w, target, chunks=4, **weights).output()
     slope = train.backward(loss, [x])[0].output()
     rt = graph.compile(threads=1)
     for n in (10, 3):
         leaf = torch.tensor(X[:n].astype(np.float32), requires_grad=True)
-        expected = F.cross_entropy(leaf @ torch.tensor(Y).float().T, torch.tensor(CLASSES[:n]))
+        scores, classes = leaf @ torch.tensor(Y).float().T, torch.tensor(CLASSES[:n])
+        expected = F.cross_entropy(scores, classes, torch.tensor(each) if weighted else None)
         expected.backward()
         rt[x], rt[target] = leaf.detach().numpy(), CLASSES[:n]
         rt.run()

@@ -76,7 +76,10 @@ Step: TypeAlias = Entry | Begin | End
 
 
 class Table(Protocol):
-    """Entries in the form that the crew executes; made once, run many times."""
+    """Entries in the form that the crew executes; made once, run many times. ran: set as a crew
+    begins; an exception that arrives meanwhile (an interrupt) waits for its end."""
+
+    ran: bool
 
     def __len__(self) -> int: ...
 

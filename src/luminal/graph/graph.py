@@ -82,7 +82,7 @@ class Graph:
         parts = [f"{len(listed)} {what}" for listed, what in counts]
         return f"Graph({', '.join(parts)}, {len(self.outputs)} outputs)"
 
-    def __deepcopy__(self, memo: Any) -> Graph:
+    def __reduce_ex__(self, protocol: Any) -> Any:
         raise InputError("a graph is not copied: record it again, or compile it as it is")
 
     # ---- sources
@@ -182,14 +182,14 @@ class Graph:
         self._normal.clear()
 
     def size(self, value: DimLike) -> Index:
-        """A user's size as an Index; names not yet declared get the default bounds, divisors are
-        positive or required to be at run time."""
+        """A user's size as an Index in normal form; names not yet declared get the default bounds,
+        divisors are positive or required to be at run time."""
         index = index_of(value)
         for name in sorted(index.names()):
             if name not in self.space.sizes:
                 self._declare(name, *DEFAULT_BOUNDS)
         self._require_divisors(index)
-        return index
+        return self.space.simplify(index)
 
     def _require_divisors(self, index: Index) -> None:
         for divisor in divisors(index):

@@ -41,7 +41,7 @@ def as_array(name: str, wanted: DType, value: Any) -> np.ndarray:
     if isinstance(value, (bool, int, float, list, tuple)):
         array = _python_numbers(name, array, wanted)
     try:
-        given = dtype(array.dtype)
+        given = dtype(array.dtype.newbyteorder("="))
     except TypeError:
         given = None
     if given is None or not lossless(given, wanted):

@@ -82,8 +82,9 @@ def _slice(graph: Graph, size: Index, item: slice) -> tuple[Index, Index, int]:
         start = _bound(graph, graph.size(item.start), low, high, size)
     if item.stop is not None:
         stop = _bound(graph, graph.size(item.stop), low, high, size)
-    distance = stop - start if step > 0 else start - stop
-    return start, clamped(graph, distance.ceil_div(abs(step)), ZERO, None), step
+    count = (stop - start if step > 0 else start - stop).ceil_div(abs(step))
+    both = item.start is not None and item.stop is not None  # else each lies on its side
+    return start, clamped(graph, count, ZERO, None) if both else count, step
 
 
 def _bound(graph: Graph, index: Index, low: Index, high: Index, size: Index) -> Index:

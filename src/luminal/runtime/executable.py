@@ -43,10 +43,10 @@ class Executable:
     >>> rt[y]
     array([2., 4., 6.], dtype=float32)
 
-    An output belongs to the caller for as long as the caller keeps it: a later run writes to new
-    memory, and to the same again once nobody holds the array. An input that needs no conversion is
-    not copied: each run reads the caller's own memory. `run`, `rt[...]` and `rt(...)` take a lock,
-    and `rt(...)` (set, run, fetch as one) holds it throughout: several threads may call it.
+    An output is the caller's while it is kept: a later run writes to other memory. An input that
+    needs no conversion is not copied: each run reads the caller's own memory. A parameter that was
+    changed in place is set again: what is made of it is kept. `run`, `rt[...]` and `rt(...)` (set,
+    run, fetch as one) take a lock: several threads may call them.
     """
 
     def __init__(
@@ -65,9 +65,9 @@ class Executable:
         self._numbers |= {node: n for n, node in enumerate(sources)}
         self._results: dict[Node | str, int] = {r.name: r.number for r in interface.results}
         self._results |= results or {}
-        given = [n for n, port in enumerate(ports) if port.kind == "input"]
-        self._used = [n for n in given if ports[n].needed]
-        self._reads = [number for number, n in enumerate(given) if ports[n].needed]
+        self._inputs = [n for n, port in enumerate(ports) if port.kind == "input"]
+        self._used = [n for n in self._inputs if ports[n].needed]
+        self._reads = [number for number, n in enumerate(self._inputs) if ports[n].needed]
         self._launched: dict[str, int] | None = None
         self._lock = threading.RLock()
         forks.guard(self, "_lock", forks.RUN)
@@ -78,6 +78,9 @@ class Executable:
         self._sizes: dict[str, int] | None = None
         self._changed = True
         self._ran = False
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise InputError("an executable is not copied: save() writes it to a file")
 
     # ---- arrays in and out
 
@@ -97,9 +100,7 @@ class Executable:
             zeros = np.zeros([int(size) for size in port.shape], port.dtype.numpy)
             self.preset(number, zeros, self._engine.clear)
 
-    def preset(
-        self, number: int, value: Any, give: Callable[[int, np.ndarray], None] | None = None
-    ) -> None:
+    def preset(self, number: int, value: Any, give: Callable[..., None] | None = None) -> None:
         """The value of a port, also of a constant. give: how the engine gets it."""
         port = self._ports[number]
         array = values.as_array(port.name, port.dtype, value)
@@ -163,22 +164,23 @@ class Executable:
             self._missing.discard(number)
 
     def __getitem__(self, tensor: Any) -> np.ndarray:
-        """The values of an output after the last run, or the present values of an input."""
+        """The values of an output after the last run, or the present values of an input: of a
+        state what the last run made of it, also where it is an output."""
         key = self._key(tensor)
         with self._lock:
-            if (number := self._results.get(key)) is not None:
+            port = self._numbers.get(key)
+            number = None if port in self._engine.states else self._results.get(key)
+            if number is not None:
                 if not self._ran:
                     raise InputError("run() the program before reading its outputs")
                 return self._engine.output(number)
-            port = self._numbers.get(key)
             if port is not None and port in self._arrays:
                 return self._held(port)
         raise InputError(f"{tensor!r} is no output here: .output() comes before compile()")
 
     def _held(self, number: int) -> np.ndarray:
         """What was set, or what the last run made of it."""
-        replaced = self._ran and number in self._engine.states
-        return self._engine.state(number) if replaced else self._arrays[number]
+        return self._engine.state(number) if number in self._engine.states else self._arrays[number]
 
     # ---- running
 
@@ -207,11 +209,10 @@ class Executable:
 
         One output is returned as an array, several as a tuple in the order of `.output()` calls.
         """
-        wanted = [n for n, port in enumerate(self._ports) if port.kind == "input"]
-        if len(arrays) > len(wanted):
+        if len(arrays) > len(self._inputs):
             raise InputError(f"{len(arrays)} arrays given; {self._input_names()}")
         with self._lock:
-            for number, array in zip(wanted, arrays):
+            for number, array in zip(self._inputs, arrays):
                 self.preset(number, array)
             self.run(**sizes)
             results = tuple(self._engine.output(r.number) for r in self._face.results)
@@ -293,8 +294,7 @@ class Executable:
         """(kernel, seconds) of each call of a run, each alone and warm: the best of `repeat`. The
         outputs of the last run are written again."""
         with self._lock:
-            if not self._ran:
-                raise InputError("run() the program before timing its kernels")
+            self.run_sizes  # noqa: B018  (raises)
             return self._engine.time_calls(repeat)
 
     def trace(self) -> list[Span]:

@@ -66,6 +66,7 @@ class Native:
         self._arena: Block | None = None
         self._placed: Binding | None = None  # in that arena
         self._binding: Binding | None = None
+        self._moves: list[tuple[int, Block]] = []  # where states lie after a run
 
     def _result_memories(self) -> list[int]:
         new = [output for _, output in self._plan.states]
@@ -140,6 +141,7 @@ class Native:
         self._constants.take(blocks, mapped)
 
     def bind(self, sizes: Mapping[str, int]) -> None:
+        self._settle()
         before, self._sizes, self._binding = self._sizes, dict(sizes), None
         try:
             binding = self._bindings.find(self._sizes, self._table)
@@ -182,8 +184,7 @@ class Native:
 
     def run(self) -> None:
         self._execute(self._prepared())
-        if self._states:
-            self._replace_states()
+        self._settle()
 
     def trace(self) -> list[Span]:
         binding, calls = self._prepared(), self._plan.calls
@@ -198,6 +199,7 @@ class Native:
 
     def _prepared(self) -> Binding:
         """What is made of parameters is new, and results have memory that nobody holds."""
+        self._settle()
         self._lent.renew()
         if self._constants.stale:
             self._constants.refresh(self._run_call)
@@ -207,14 +209,24 @@ class Native:
         assert self._binding is not None
         return self._binding
 
-    def _replace_states(self) -> None:
-        """Each has its new value in the next run."""
-        for old, new in self._copied:
-            self._array(old)[...] = self._value(new)
-        for old, new in self._swapped:
-            self._swap(old, new)
+    def _settle(self) -> None:
+        """Each state has its new value once a run has ended, also where an interrupt came before
+        this: all of it may be done twice."""
+        table = self._binding.table if self._binding and self._states else None
+        if table is None or not table.ran:
+            return
+        if not self._moves:
+            for old, new in self._copied:
+                self._array(old)[...] = self._value(new)
+            blocks = self._blocks
+            self._moves = [(m, blocks[n]) for pair in self._swapped for m, n in (pair, pair[::-1])]
+        for memory, block in self._moves:
+            self._lay(memory, block)
+        table.ran = False
+        self._moves = []
 
     def output(self, number: int) -> np.ndarray:
+        self._settle()
         memory = self._plan.outputs[number]
         replaced = [old for old, new in self._swapped if new == memory]
         if replaced:
@@ -225,6 +237,7 @@ class Native:
     def state(self, port: int) -> np.ndarray:
         memory = self._plan.ports[port]
         assert memory is not None
+        self._settle()
         return self._array(memory).copy()
 
     @property
@@ -278,16 +291,11 @@ class Native:
 
     def _lay_state(self, memory: int, shape: tuple[int, ...], block: Block) -> None:
         """A state lives in memory of ours: it is written, the user's array is not."""
+        self._settle()
         self._state_shapes[memory] = shape
         self._lay(memory, block)
         if self._shared.get(self._states[memory]) == memory:
             self._slots.point(self._states[memory], block.address)
-
-    def _swap(self, old: int, new: int) -> None:
-        """The new value of a state is the next run's old one."""
-        before, now = self._blocks[old], self._blocks[new]
-        self._lay(old, now)
-        self._lay(new, before)
 
     # ---- order
 
@@ -323,6 +331,7 @@ class Native:
             table = self._backend.table(piece)
             with watch(name):
                 self._crew.run(table)
+        binding.table.ran = True
 
     # ---- single calls
 

@@ -25,7 +25,8 @@ class Functions:
 
 
 class Table:
-    """A row an entry: function, arguments, flags, bytes between the arguments of two threads."""
+    """A row an entry: function, arguments, flags, bytes between the arguments of two threads. ran:
+    set as a crew begins, which always ends."""
 
     def __init__(self, entries: Sequence[Entry | Begin | End], loops: Functions) -> None:
         self._rows = np.zeros((max(1, len(entries)), 4), np.int64)
@@ -51,6 +52,7 @@ class Table:
             raise CompileError("a plan begins a loop that does not end")
         self.address = self._rows.ctypes.data
         self.count = len(entries)
+        self.ran = False
 
     def __len__(self) -> int:
         return self.count

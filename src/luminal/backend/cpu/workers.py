@@ -62,7 +62,9 @@ class Workers:
         with self._lock:
             if not self._started:
                 self._start()
-            self._lead(self._address, table.address, table.count)
+            lead, control, address, count = self._lead, self._address, table.address, table.count
+            table.ran = True  # no interrupt comes between this and the call
+            lead(control, address, count)
 
     def trace(self, entries: Sequence[Step]) -> np.ndarray:
         """Execute them, and tell when: see `Crew`."""
@@ -176,7 +178,9 @@ class Alone:
 
     def run(self, table: Table) -> None:
         """Execute every entry."""
-        self._alone(table.address, table.count)
+        alone, address, count = self._alone, table.address, table.count
+        table.ran = True  # as above
+        alone(address, count)
 
     def trace(self, entries: Sequence[Step]) -> np.ndarray:
         """Execute them, and tell when: see `Crew`."""
