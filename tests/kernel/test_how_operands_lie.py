@@ -9,6 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from default_cases import (
+    LOWEST,
     I,
     add,
     buffer,
@@ -108,6 +109,21 @@ def of_a_softmax(h=48, q=256, k=256, d=64):
     )  # fmt: skip
 
 
+def running_sums(k=64, m=4096):
+    """The sum of exponentials down the columns, their maximum as it is found."""
+    x, top = load("X", "k", "m"), read("top", so_far=True)
+    shrink = value("shrink", "m", op("exp2", sub(read("before"), top)))
+    return kernel(
+        "running_sums",
+        [buffer("X", k, m), buffer("Y", m)],
+        {"m": m, "k": k},
+        [value("before", "m", top), value("top", "m", x, total("k", "max", start=const(LOWEST))),
+         shrink, value("p", "mk", op("exp2", sub(x, top))),
+         value("sum", "m", read("p"), total("k", rescale=read("shrink"))),
+         value("out", "m", add(op("log2", read("sum")), read("top")), store=store("Y", "m"))],
+    )  # fmt: skip
+
+
 def paths(made, target):
     *_, last = prepare(made, target)
     scheduled, schedule = default_schedule(last, target)
@@ -129,6 +145,13 @@ def test_lanes_follow_what_lighter_sums_read(target):
     _, found = paths(of_a_softmax(), target)
     for name in ("dot", "mean", "out"):
         assert [x.axis for x in found[name] if x.kind == "vector"] == ["k"]
+
+
+@pytest.mark.parametrize("target", CHOOSING, ids=lambda t: t.name)
+def test_lanes_of_running_sums_are_neighbours_in_memory(target):
+    """Although the exponentials are nearly all of the work."""
+    _, found = paths(running_sums(), target)
+    assert all([x.axis for x in path if x.kind == "vector"] == ["m"] for path in found.values())
 
 
 @pytest.mark.parametrize("target", CHOOSING, ids=lambda t: t.name)
@@ -160,7 +183,7 @@ def test_a_factor_that_takes_long_is_made_before(target):
 @pytest.mark.parametrize(
     "made",
     [first_convolution(3, 12, 40, 5), last_convolution(6, 5, 9), pooled(5, 7, 3), joined(9, 20, 7),
-     of_a_softmax(2, 9, 20, 8)],
+     of_a_softmax(2, 9, 20, 8), running_sums(9, 20)],
     ids=lambda k: k.name,
 )
 def test_they_run_right(made, target):

@@ -169,6 +169,7 @@ def _common(found: Outline) -> list[str]:
 def _choose_lane(found: Outline, rows: bool) -> None:
     """One lane axis for all heavy reductions if that costs no more than each value's own best."""
     heavy = [v for v in found.heavy if v.reduction]
+    heavy = heavy or [v for v in found.group if found.streams]
     if not heavy or not found.common:
         return
     sums = [found.facts.by_name[name] for v in found.values for name in v.rescale]
