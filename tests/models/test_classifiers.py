@@ -26,7 +26,7 @@ from luminal.models.vision.segmenter import Segmenter
 from luminal.weights.fields import Fields
 
 from . import tiny_vision
-from .tiny_diffusion import lively
+from .tiny_diffusion import lively, t5_tokenizer
 
 SIZES = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 16,
          "patch_size": 4, "num_labels": 5}  # fmt: skip
@@ -185,6 +185,18 @@ def test_pictures_and_texts(kind, tmp_path):
     assert np.abs(found - logits).max() < 1e-5 * np.abs(logits).max()
     with pytest.raises(InputError, match="filled up to 8"):
         ours.tokens([1, 2])
+
+
+@pytest.mark.parametrize("pad", ["<pad>", "</s>"])
+def test_texts_are_filled_up_as_the_folder_says(pad, tmp_path):
+    lively(pairs("siglip")).save_pretrained(tmp_path)
+    tokenizer = t5_tokenizer(tmp_path / "words")
+    tokenizer.pad_token = pad
+    tokenizer.save_pretrained(tmp_path)
+    ours = Pairs(tmp_path, device="reference")
+    for text in ("red", ""):
+        wanted = tokenizer(text, padding="max_length", max_length=8).input_ids
+        assert ours.encode(text) == wanted
 
 
 LOADERS = [Classifier, Features, Depth, Looker, Segmenter, Pairs, Scene]

@@ -3,6 +3,7 @@
 import io
 import shutil
 from base64 import b64decode
+from contextlib import nullcontext
 
 import diffusers
 import numpy as np
@@ -16,8 +17,8 @@ from starlette.testclient import TestClient
 from luminal.cli import main
 from luminal.errors import InputError, LuminalError, Unsupported, WeightsError
 from luminal.models.diffusion import Pipeline
-from luminal.models.diffusion.text import Tokens
 from luminal.models.llm import Engine
+from luminal.models.tokens import Tokens
 from luminal.server import create_app
 from luminal.server.painting import Painter
 
@@ -91,7 +92,8 @@ def test_clip_from_its_vocabulary(tmp_path):
     theirs, ours = tiny.clip_tokenizer(tmp_path / "words"), Tokens(tmp_path / "words", 12)
     for text in ("", "A  red\nlight", "it's 12 é", "red light " * 9, "<|endoftext|>red", "!\xa0?"):
         wanted = theirs(text, padding="max_length", truncation=True, max_length=12).input_ids
-        assert ours(text)[0].tolist() == wanted
+        with pytest.warns(match="cut") if len(theirs(text).input_ids) > 12 else nullcontext():
+            assert ours(text)[0].tolist() == wanted
 
 
 def test_seeds(ours):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from ...graph import Graph, Tensor
 from ...nn import init
 from ...weights.checkpoints import read_tensors
 from ...weights.fields import Fields
-from ..tokenizing import read_tokenizer, refused
+from ..tokens import Tokens
 from .clip import CLIPText, CLIPTextConfig
 from .images import Source, prepared, processor, read_image, with_usual
 from .layers import MLP, config_of, renamed
@@ -173,17 +174,13 @@ class Pairs:
         return np.asarray(shares / shares.sum(1, keepdims=True))
 
     def encode(self, text: str) -> list[int]:
-        """A text's tokens, cut or filled up with the last one's id."""
-        tokenizer = read_tokenizer(self.directory / "tokenizer.json")
-        tokenizer.enable_truncation(self.length)
-        tokenizer.no_padding()
-        try:
-            ids = list(tokenizer.encode(text).ids)
-        except BaseException as error:
-            raise refused(error, f"{self.directory}: its tokenizer cannot encode a text") from None
-        if not ids:
-            raise InputError("a text without tokens")
-        return ids + [ids[-1]] * (self.length - len(ids))
+        """A text's tokens, cut or filled up with the folder's token for that."""
+        return [int(token) for token in self._tokens(text)[0]]
+
+    @cached_property
+    def _tokens(self) -> Tokens:
+        pad = "<|endoftext|>" if self.clip else "</s>"
+        return Tokens(self.directory, self.length, pad)
 
 
 def _typed(given: Fields, kind: str) -> Fields:
