@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
+from tokenizers import pre_tokenizers
 from transformers.models.whisper import tokenization_whisper as theirs
 
 from luminal.errors import InputError
@@ -14,6 +18,7 @@ from luminal.models.speech.languages import NAMES, code_of, name_of
 from luminal.models.speech.rules import Rules
 from luminal.models.speech.timing import (
     Word,
+    after_pause,
     bounded,
     exact,
     filtered,
@@ -21,6 +26,7 @@ from luminal.models.speech.timing import (
     path,
     shortened,
     split,
+    token_times,
 )
 from luminal.models.speech.transcript import Segment, Transcript, clock
 from luminal.models.speech.windows import ahead
@@ -163,6 +169,19 @@ def test_text_is_divided_into_words() -> None:
     assert letters == [" ", "H", "é"]
 
 
+def test_what_is_no_character_keeps_no_words_together() -> None:
+    """A byte of no character, in the middle and at the end, as transformers splits it."""
+    tokenizer = loaded().tokenizer
+    byte = sorted(pre_tokenizers.ByteLevel.alphabet()).index("ÿ")
+    start, more = (tokenizer.encode(text, special=False) for text in (" é", " b c"))
+    tokens = [*start, byte, *more, byte]
+    like = SimpleNamespace(decode=lambda ids, **_: tokenizer.decode(ids))
+    wanted, ids, _ = theirs._split_tokens_on_unicode(like, tokens)
+    assert split(tokens, tokenizer, True) == list(zip(wanted, ids))
+    words = [" é\ufffd", " b", " c\ufffd"]
+    assert [piece for piece, _ in split(tokens, tokenizer, False)] == words
+
+
 def test_marks_join_words_and_pauses_are_no_words() -> None:
     words = [Word(" a", 0.0, 0.5, 1.0), Word(".", 0.5, 4.0, 1.0), Word(" (", 4.0, 4.1, 1.0),
              Word("b", 4.1, 4.6, 1.0)]  # fmt: skip
@@ -170,6 +189,33 @@ def test_marks_join_words_and_pauses_are_no_words() -> None:
     assert found == [Word(" a.", 0.0, 0.5, 1.0), Word(" (b", 4.1, 4.6, 1.0)]
     late = shortened([Word(".", 0.0, 0.1, 1.0), Word(" b", 0.1, 5.0, 1.0)], 0.5)
     assert late[1].start == 4.0
+    alone = [Word(text, 0.0, 0.5, 1.0) for text in (" a", " ", "b", ' "')]
+    assert [word.text for word in merged(alone)] == [" a", " b", ' "']
+
+
+def test_words_after_a_pause_are_not_long() -> None:
+    """Figures of OpenAI's rule, by hand; usual words have 0.25 s."""
+    first, second = Word(" a", 2.0, 6.0, 1.0), Word(" b", 6.0, 6.25, 1.0)
+    late = replace(first, start=5.5)
+    assert after_pause([first], 0.0, 0.25) == [late]
+    assert after_pause([first, second], 0.0, 0.25) == [late, second]
+    assert after_pause([first, second], 5.5, 0.25) == [first, second]
+    assert after_pause([late], 0.0, 0.25) == [late] and after_pause([], 0.0, 0.25) == []
+    found = after_pause([first, replace(second, end=9.0)], 0.0, 0.25)
+    assert [(word.start, word.end) for word in found] == [(8.0, 8.5), (8.5, 9.0)]
+
+
+def test_times_are_of_shares_among_all_tokens() -> None:
+    """What the prompt and the end take counts for the mean and the deviation."""
+    shares = torch.from_numpy(np.random.default_rng(0).random((2, 12, 40)))
+    given = shares / shares.sum(-1, keepdim=True)
+    spread, mean = torch.std_mean(given, dim=-2, keepdim=True, unbiased=False)
+    table = filtered(((given - mean) / spread).numpy()).mean(0)[3:-1]
+    rows, columns = path(-table)
+    first = np.unique(rows, return_index=True)[1]
+    starts, ends = token_times(shares.numpy(), 4)
+    np.testing.assert_allclose(starts, columns[first][:-1] * 0.02)
+    np.testing.assert_allclose(ends, columns[first][1:] * 0.02)
 
 
 def test_silence_at_the_ends_makes_no_word_longer() -> None:
@@ -198,8 +244,8 @@ def test_languages_have_codes_and_names() -> None:
 
 def test_subtitles() -> None:
     assert clock(3725.0426, ",") == "01:02:05,043"
-    said = (Segment(0.0, 1.5, " A <b> & c"), Segment(1.5, 61.0, " --> d"))
-    found = Transcript("A <b> & c --> d", "en", 61.0, said)
+    said = (Segment(0.0, 1.5, " A <b> & c"), Segment(1.5, 61.0, " ---> d"))
+    found = Transcript("A <b> & c ---> d", "en", 61.0, said)
     assert found.srt() == (
         "1\n00:00:00,000 --> 00:00:01,500\nA <b> & c\n\n"
         "2\n00:00:01,500 --> 00:01:01,000\n-> d\n\n"

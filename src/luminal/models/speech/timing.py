@@ -1,11 +1,13 @@
 """Times of words: the path through the attention to sound that dynamic time warping finds, as
-OpenAI's implementation of Whisper has it (https://github.com/openai/whisper, timing.py)."""
+OpenAI's implementation of Whisper has it (https://github.com/openai/whisper, timing.py), but that a
+word is of one segment, and that none becomes longer where its segment's times are taken."""
 
 from __future__ import annotations
 
 import string
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,53 +31,60 @@ BEFORE, AFTER = "\"'“¿([{-", "\"'.。,，!！?？:：”)]}、"
 
 def timed(
     model: Whisper, encoded: Encoded, segments: Sequence[Segment], seek: float, frames: int,
-    language: str, task: str,
+    language: str, task: str, spoken: float = 0.0,
 ) -> list[Segment]:  # fmt: skip
     """The segments of a window with their words. seek: seconds before it. frames: of its encoded
-    sound that are no padding."""
+    sound that are no padding. spoken: when the last word before it ends."""
     end = model.specials.end
-    text = [[token for token in each.tokens if token < end] for each in segments]
-    tokens = [token for part in text for token in part]
+    parts = [[token for token in each.tokens if token < end] for each in segments]
+    tokens = [token for part in parts for token in part]
     if not tokens:
         return list(segments)
     prompt = model.prompt(language, task, timestamps=False)
     shares, probabilities = listened(model, encoded, prompt, tokens)
-    starts, ends = token_times(shares[:, :, :frames])
-    found, place = [], 0
-    for segment, part in zip(segments, text):
-        words = []
-        for piece, ids in split(part, model.tokenizer, language in WITHOUT_BLANKS):
+    starts, ends = token_times(shares[:, :, :frames], len(prompt))
+    words: list[Word] = []
+    counts, place = [], 0  # words of each segment
+    for part in parts:
+        pieces = split(part, model.tokenizer, language in WITHOUT_BLANKS)
+        counts.append(len(pieces))
+        for text, ids in pieces:
             inside = slice(place, place + len(ids))
-            first, last = float(starts[inside][0]), float(ends[inside][-1])
             likely = float(probabilities[inside].mean())
-            words.append(Word(piece, seek + first, seek + last, likely))
+            words.append(Word(text, float(starts[inside][0]), float(ends[inside][-1]), likely))
             place += len(ids)
-        usual = usual_length(words)
-        words = merged(shortened(words, usual))
-        found.append(exact(bounded(segment, words, usual)))
+    usual = usual_length(words)
+    left, found = iter(shortened(words, usual)), []
+    for segment, count in zip(segments, counts):
+        own = [replace(word, start=round(seek + word.start, 2), end=round(seek + word.end, 2))
+               for word in merged(list(islice(left, count)))]  # fmt: skip
+        segment = exact(bounded(segment, after_pause(own, spoken, usual), usual))
+        spoken = segment.end if own else spoken
+        found.append(segment)
     return found
 
 
 def listened(
     model: Whisper, encoded: Encoded, prompt: Sequence[int], tokens: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(how much of each frame each token takes (heads, tokens + 1, frames), the end too; the
-    probabilities of the tokens)."""
+    """(how much of each frame each token takes (heads, all tokens, frames), with those of the
+    prompt and of the end; the probabilities of the tokens)."""
     program, start = model.aligner, len(prompt)
     ids = np.array([[*prompt, *tokens, model.specials.end]], np.int64)
     program.listen(encoded)
     logits = program.prompt(ids, range(start - 1, start - 1 + len(tokens)))[0]
     likely = softmax(logits[:, : model.specials.end])[np.arange(len(tokens)), list(tokens)]
-    # the token that is read predicts the next one: what it takes is for that one
-    return program.shares[:, start - 1 : -1], likely
+    return program.shares, likely
 
 
-def token_times(shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(starts, ends) in seconds of all tokens but the last, from shares (heads, tokens, frames)."""
+def token_times(shares: np.ndarray, start: int) -> tuple[np.ndarray, np.ndarray]:
+    """(starts, ends) in seconds of the tokens between a prompt of `start` tokens and the last one,
+    from the shares (heads, tokens, frames) of all."""
     shares = shares / shares.sum(-1, keepdims=True)
     spread = shares.std(1, keepdims=True)
     shares = (shares - shares.mean(1, keepdims=True)) / np.maximum(spread, 1e-12)
-    rows, columns = path(-filtered(shares).mean(0))
+    # the token that is read predicts the next one: what it takes is for that one
+    rows, columns = path(-filtered(shares[:, start - 1 : -1]).mean(0))
     begins = np.diff(rows, prepend=-1) > 0
     times = columns[begins] * STEP
     return times[:-1], times[1:]
@@ -125,15 +134,18 @@ Piece = tuple[str, list[int]]
 
 
 def split(tokens: Sequence[int], tokenizer: Tokenizer, without_blanks: bool) -> list[Piece]:
-    """Text with the tokens that it is made of: words, or characters in languages without blanks."""
+    """Text with the tokens that it is made of: words, or characters in languages without blanks.
+    What is unfinished in the whole text too is no part of a character."""
+    whole, before = tokenizer.decode(list(tokens)), 0
     pieces: list[Piece] = []
     waiting: list[int] = []
     for token in tokens:
         waiting.append(token)
         text = tokenizer.decode(waiting)
-        if UNFINISHED not in text:
+        place = text.find(UNFINISHED)
+        if place < 0 or whole.startswith(UNFINISHED, before + place):
             pieces.append((text, waiting))
-            waiting = []
+            waiting, before = [], before + len(text)
     if waiting:
         pieces.append((tokenizer.decode(waiting), waiting))
     if without_blanks:
@@ -160,28 +172,45 @@ def shortened(words: Sequence[Word], usual: float) -> list[Word]:
     for n in range(1, len(found)):
         word = found[n]
         if word.end - word.start > most:
-            if word.text.strip() in ENDS:
+            if word.text in ENDS:
                 found[n] = replace(word, end=word.start + most)
-            elif found[n - 1].text.strip() in ENDS:
+            elif found[n - 1].text in ENDS:
                 found[n] = replace(word, start=word.end - most)
     return found
 
 
 def merged(words: Sequence[Word]) -> list[Word]:
     """Marks join the words that they belong to, which keep their times."""
+    backwards: list[Word] = []
+    for word in reversed(words):
+        if backwards and word.text.startswith(" ") and word.text.strip() in BEFORE:
+            after = backwards.pop()
+            word = replace(after, text=word.text + after.text)
+        backwards.append(word)
     found: list[Word] = []
-    opening = ""
-    for word in words:
-        text = word.text
-        if text.startswith(" ") and text.strip() and text.strip() in BEFORE:
-            opening += text
-        elif found and not opening and text and text in AFTER and found[-1].text[-1:] != " ":
-            found[-1] = replace(found[-1], text=found[-1].text + text)
+    for word in reversed(backwards):
+        if found and word.text in AFTER and not found[-1].text.endswith(" "):
+            found[-1] = replace(found[-1], text=found[-1].text + word.text)
         else:
-            found.append(replace(word, text=opening + text))
-            opening = ""
-    if opening and found:
-        found[-1] = replace(found[-1], text=found[-1].text + opening)
+            found.append(word)
+    return found
+
+
+def after_pause(words: Sequence[Word], spoken: float, usual: float) -> list[Word]:
+    """The first two words of a segment are not much longer than usual where the last one before
+    ended long ago, at `spoken`."""
+    found, most = list(words), 2 * usual
+    if not found or found[0].end - spoken <= 2 * most:
+        return found
+    first = found[0]
+    if first.end - first.start <= most and (
+        len(found) == 1 or found[1].end - first.start <= 2 * most
+    ):
+        return found
+    if len(found) > 1 and found[1].end - found[1].start > most:
+        edge = max(found[1].end / 2, found[1].end - most)
+        first, found[1] = replace(first, end=edge), replace(found[1], start=edge)
+    found[0] = replace(first, start=max(0.0, first.end - most))
     return found
 
 

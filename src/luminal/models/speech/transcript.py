@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from .languages import name_of
+
+ARROW = re.compile("--+>")
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,7 @@ def clock(seconds: float, point: str = ".") -> str:
 
 def _line(segment: Segment) -> str:
     """One line; an arrow would end the times of a subtitle."""
-    return " ".join(segment.text.split()).replace("-->", "->")
+    return ARROW.sub("->", " ".join(segment.text.split()))
 
 
 def _about(number: int, segment: Segment) -> dict[str, Any]:

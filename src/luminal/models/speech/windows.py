@@ -40,6 +40,7 @@ class Windows:
         if options.prompt:
             self._said += model.tokenizer.encode(" " + options.prompt.strip(), special=False)
         self._fresh = 0  # of `said`, from where on it is a prompt
+        self._spoken = 0.0  # when the last word ends
 
     def segments(self) -> Iterator[Segment]:
         """In the order of time."""
@@ -53,9 +54,11 @@ class Windows:
                 continue
             found, told = self._cut(heard, temperature, seek, count)
             if self.options.words:
-                seconds, heard_frames = seek * HOP / RATE, -(-count // FRAMES)
+                seconds, heard_frames = seek * HOP / RATE, max(1, count // FRAMES)
                 found = timed(self.model, encoded, found, seconds, heard_frames, self.language,
-                              self.options.task)  # fmt: skip
+                              self.options.task, self._spoken)  # fmt: skip
+                self._spoken = next((each.words[-1].end for each in reversed(found) if each.words),
+                                    self._spoken)  # fmt: skip
             yield from found
             self._said += [token for each in found for token in each.tokens]
             if not self.options.condition or temperature > WARM:
