@@ -65,10 +65,19 @@ LONG = struct.pack("<I", 0xFFFFFFFF)
     (encoded(sound(1.0), form="OGG")[:-1], "truncated"),
     (encoded(sound(9.0), form="OGG")[:-1].rpartition(b"OggS")[0], "truncated"),
     (encoded(np.zeros(0, np.float32)), "0 seconds"),
+    (encoded(sound(1.0)[:1], 192000), "0 seconds"),
 ])  # fmt: skip
 def test_what_is_no_whole_sound_is_refused(data: bytes, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_audio(data)
+
+
+@pytest.mark.parametrize("form", "RF64 W64 SVX VOC NIST AVR MPC2K MAT4 CAF".split())
+def test_half_a_file_is_refused(form: str) -> None:
+    data = encoded(sound(1.0), form=form)
+    assert len(read_audio(data)) == 16000
+    with pytest.raises(InputError, match=r"truncated|cannot be read"):
+        read_audio(data[: len(data) // 2])
 
 
 @pytest.mark.parametrize("data", [b"", b"no sound " * 100])
@@ -108,6 +117,9 @@ def test_samples_that_are_no_sound_are_refused(
         read_audio(tmp_path / "nothing.wav")
     with pytest.raises(InputError, match="a directory, not a file"):
         read_audio(tmp_path)
+    (tmp_path / "x.RAW").write_bytes(bytes(100))
+    with pytest.raises(InputError, match="do not say their rate"):
+        read_audio(tmp_path / "x.RAW")
     with pytest.raises(InputError, match=r"more than 0.2 seconds"):
         read_audio(WAV, most=0.2)
     monkeypatch.setitem(__import__("sys").modules, "soundfile", None)

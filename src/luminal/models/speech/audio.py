@@ -16,9 +16,16 @@ MOST_SECONDS = 4 * 3600
 BLOCK = 1 << 20  # frames read at once
 UNKNOWN_SIZES = (0, 0x7FFFFFFF, 0xFFFFFFFF)  # what a writer that cannot seek leaves in a header
 OGG_PAGE, OGG_HEAD, OGG_LAST = b"OggS", 27, 4  # first bytes; bytes to the sizes; flag of the last
-DATA_CHUNK = re.compile(  # as libsndfile tells of WAV, AIFF and AU files
-    r"^ *(?:data|SSND|Data Size) *: (\d+) \(should be (\d+)\)$", re.MULTILINE
+SHORTER = re.compile(  # as libsndfile tells of a file that ends before its sound does
+    r"^ *(?:data|SSND|Data Size|BODY|riff|Riff size|Data length) *:? (\d+) \(?should be (\d+)\)?$",
+    re.MULTILINE,
 )
+CUT = re.compile(r"seems to be (?:a )?truncated", re.IGNORECASE)
+COUNTS = {  # by format: where a header or libsndfile tells how many frames there are
+    "AVR": r"^ +Frames +: (\d+)$", "MPC2K": r"^ +Frames +: (\d+)$",
+    "NIST": r"^sample_count -i (\d+)$",
+}  # fmt: skip
+HEADER = 1024  # bytes, of NIST's files
 
 
 def read_audio(
@@ -32,19 +39,29 @@ def read_audio(
     if not isinstance(source, bytes) and not Path(source).is_file():
         what = "a directory, not a file" if Path(source).is_dir() else "no such file"
         raise InputError(f"{where}: {what}")
+    if not isinstance(source, bytes) and Path(source).suffix.lower() == ".raw":
+        raise InputError(f"{where}: raw samples do not say their rate; wav, for one, does")
     try:
         with package.SoundFile(io.BytesIO(source) if isinstance(source, bytes) else source) as file:
             given = int(file.samplerate)
             if file.format == "OGG":
-                whole = source if isinstance(source, bytes) else Path(source).read_bytes()
-                _check_ogg(whole, where)
+                _check_ogg(_bytes(source), where)
             samples = _read(file, where, most)
+            _check_count(file, source, where)
     except package.LibsndfileError as error:
         told = error.error_string.strip().rstrip(".")
         if "does not exist" in told:  # what libsndfile says of an MP3 without a frame
             told = "there is none in it"
         raise InputError(f"{where}: cannot be read as sound: {told}") from None
-    return resample(check_samples(samples, where), given, rate)
+    return check_samples(resample(check_samples(samples, where), given, rate), where)
+
+
+def _bytes(source: str | Path | bytes, count: int = -1) -> bytes:
+    """The first bytes of a file's path or contents; all, if not told how many."""
+    if isinstance(source, bytes):
+        return source[:count] if count >= 0 else source
+    with Path(source).open("rb") as file:
+        return file.read(count)
 
 
 def check_samples(samples: np.ndarray, where: str = "the audio") -> np.ndarray:
@@ -71,9 +88,11 @@ def resample(samples: np.ndarray, given: int, wanted: int) -> np.ndarray:
 
 def _read(file: Any, where: str, seconds: float) -> np.ndarray:
     """All frames, channels averaged. Raises InputError."""
-    wrong = DATA_CHUNK.search(file.extra_info)
-    if wrong and int(wrong[1]) not in UNKNOWN_SIZES and int(wrong[1]) > int(wrong[2]):
-        raise InputError(f"{where}: truncated: {wrong[2]} bytes of sound, not {wrong[1]}")
+    for told, there in SHORTER.findall(file.extra_info):
+        if int(told) not in UNKNOWN_SIZES and int(told) > int(there):
+            raise InputError(f"{where}: truncated: {there} bytes of sound, not {told}")
+    if CUT.search(file.extra_info):
+        raise InputError(f"{where}: truncated: it ends before its sound does")
     most = int(seconds * file.samplerate)
     parts, count = [], 0
     while len(block := file.read(BLOCK, dtype="float32", always_2d=True)):
@@ -84,6 +103,15 @@ def _read(file: Any, where: str, seconds: float) -> np.ndarray:
     if count < file.frames < most:
         raise InputError(f"{where}: truncated: {count} frames of sound, not {file.frames}")
     return np.concatenate(parts) if parts else np.zeros(0, np.float32)
+
+
+def _check_count(file: Any, source: str | Path | bytes, where: str) -> None:
+    """Raises InputError where there are fewer frames than a header of COUNTS tells."""
+    if file.format in COUNTS:
+        text = file.extra_info + _bytes(source, HEADER).decode("latin-1")
+        told = re.search(COUNTS[file.format], text, re.MULTILINE)
+        if told and int(told[1]) > file.frames:
+            raise InputError(f"{where}: truncated: {file.frames} frames of sound, not {told[1]}")
 
 
 def _check_ogg(data: bytes, where: str) -> None:
