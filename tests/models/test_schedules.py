@@ -95,6 +95,27 @@ def test_a_start_in_the_middle(name):
     assert (plan.signal[-1], plan.sigma[-1]) == (1, 0)
 
 
+@pytest.mark.parametrize("betas", ["squaredcos_cap_v2", "scaled_linear"])
+def test_whole_times_of_karras(betas):
+    """Cut or rounded; of cosine betas several are equal, with which diffusers cannot step."""
+    name = "DPMSolverMultistepScheduler"
+    theirs = getattr(diffusers, name)(use_karras_sigmas=True, beta_schedule=betas)
+    for steps in (1, 4, 15, 50):
+        theirs.set_timesteps(steps)
+        plan = schedule(Fields({**theirs.config, "_class_name": name}, "config"), steps)
+        np.testing.assert_array_equal(plan.times, theirs.timesteps.numpy())
+
+
+def test_ancestral_steps_have_no_choice_of_sigmas():
+    """As in diffusers, whatever the folder's own sampler has been told."""
+    more = {"use_karras_sigmas": True, "sigma_min": 0.01, "sigma_max": 9.0, "use_beta_sigmas": True}
+    plain, told = (
+        schedule(Fields({"_class_name": "EulerDiscreteScheduler", **NOISE, **given}, "config"), 4,
+                 "euler-ancestral") for given in ({}, more)
+    )  # fmt: skip
+    np.testing.assert_array_equal(plain.table, told.table)
+
+
 def test_what_is_not_built_is_refused():
     plain = {"_class_name": "DDIMScheduler", "clip_sample": False}
     for config, error, message in [

@@ -67,7 +67,7 @@ class Noise:
         if given.flag("rescale_betas_zero_snr"):
             raise Unsupported(f"{given.where}: betas that are rescaled to no signal at the end")
         return Noise(
-            np.cumprod(1 - betas, dtype=np.float32).astype(np.float64),
+            np.cumprod(1 - betas, dtype=np.float64).astype(np.float32).astype(np.float64),
             given.text("prediction_type", prediction, ("epsilon", "sample", "v_prediction")),
             given.text("timestep_spacing", spacing, among=("linspace", "leading", "trailing")),
             given.count("steps_offset", 0, low=0), given,
@@ -216,20 +216,30 @@ def _transfer(now: float, then: float) -> tuple[float, float]:
 def _spread(noise: Noise, times: np.ndarray, whole: bool) -> tuple[np.ndarray, np.ndarray]:
     """(times, sigmas), the largest first; by the rule of Karras et al. 2022
     (https://arxiv.org/abs/2206.00364), formula 5, if the config says so. whole: between the largest
-    and the smallest sigma of all, at whole times."""
+    and the smallest sigma of all, at whole times: the nearest, or as diffusers has it for cosine
+    betas, those below."""
     sigmas = np.interp(times, np.arange(len(noise.alphas)), noise.sigmas)
     if noise.given.flag("use_exponential_sigmas") or noise.given.flag("use_beta_sigmas"):
         raise Unsupported(f"{noise.given.where}: exponential or beta sigmas")
     if noise.given.flag("use_karras_sigmas"):
-        ends = noise.sigmas[[-1, 0]] if whole else sigmas[[0, -1]]
+        single = noise.sigmas.astype(np.float32)  # as diffusers: by rounding, times are cut
+        ends = single[[-1, 0]].astype(np.float64) if whole else sigmas[[0, -1]]
         if not whole:
             ends = [noise.given.number(f"sigma_{n}", end) for n, end in zip(("max", "min"), ends)]
         high, low = np.power(ends, 1 / 7)
         sigmas = (high + np.linspace(0, 1, len(times)) * (low - high)) ** 7
-        logs = np.log(noise.sigmas)
+        logs = np.log(single)
         times = np.interp(np.log(sigmas), logs, np.arange(len(logs)))
-        times = times.round() if whole else times
+        if whole:
+            cosine = noise.given.values.get("beta_schedule") == "squaredcos_cap_v2"
+            times = np.floor(times) if cosine else times.round()
     return times, sigmas
+
+
+CHOSEN = (  # what says which sigmas Euler's steps have
+    "use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas", "sigma_min", "sigma_max",
+    "final_sigmas_type", "interpolation_type", "timestep_type",
+)  # fmt: skip
 
 
 def euler(given: Fields, steps: int, begin: int = 0) -> Schedule:
@@ -238,8 +248,10 @@ def euler(given: Fields, steps: int, begin: int = 0) -> Schedule:
 
 
 def euler_ancestral(given: Fields, steps: int, begin: int = 0) -> Schedule:
-    """Euler to below the next sigma, then fresh noise up to it."""
-    return _euler(given, steps, begin, ancestral=True)
+    """Euler to below the next sigma, then fresh noise up to it. It has no choice of sigmas: what
+    another sampler's config says of them is not read."""
+    plain = {n: v for n, v in given.values.items() if n not in CHOSEN}
+    return _euler(Fields(plain, given.where), steps, begin, ancestral=True)
 
 
 def _euler(given: Fields, steps: int, begin: int, ancestral: bool) -> Schedule:
