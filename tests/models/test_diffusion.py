@@ -190,11 +190,21 @@ def test_what_cannot_be(saved, ours, tmp_path):
         ("strength", InputError, {"image": picture(0), "strength": 0}),
         ("no step is left", InputError, {"image": picture(0), "strength": 0.01}),
         ("a mask says", InputError, {"mask": picture(0)}),
+        ("multiples of 2", InputError, {"height": 0}),
+        ("multiples of 2", InputError, {"width": 0, "image": picture(0)}),
+        ("0 steps", InputError, {"steps": 0}),
+        ("steps is a whole number, not 2.5", InputError, {"steps": 2.5}),
+        ("width is a whole number, not 16.0", InputError, {"width": 16.0}),
+        ("seed is a whole number, not -1", InputError, {"seed": -1}),
+        ("guidance is a finite number", InputError, {"guidance": "much"}),
+        ("strength is a finite number", InputError, {"strength": None}),
+        ("a negative prompt is a text, not 5", InputError, {"negative": 5}),
         ("noise has the shape", InputError, {"noise": noise(3)}),
+        ("noise has an infinite or NaN", InputError, {"noise": noise() * np.nan}),
         ("not a picture", InputError, {"image": b"nothing"}),
     ]:
         with pytest.raises(error, match=message):
-            ours(**PROMPT, steps=2, sampler="ddim", **wrong)
+            ours(**{**PROMPT, "steps": 2, "sampler": "ddim", **wrong})
     with pytest.raises(WeightsError, match="no such folder"):
         Pipeline(tmp_path / "none")
     with pytest.raises(WeightsError, match=r"no model_index\.json"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -61,23 +62,30 @@ class Pipeline:
         called after each step. Raises InputError.
         """
         family, factor = self.family, self.vae.factor
+        guidance = family.guidance if guidance is None else guidance
+        _check_kinds(
+            {"steps": steps, "width": width, "height": height, "seed": seed},
+            {"guidance": guidance, "strength": strength},
+            {"a prompt": prompt, "a negative prompt": "" if negative is None else negative},
+        )
         start, inside = self._started(image, mask, width, height)
         if start is not None:
             width, height = start.size
-        width, height = width or family.size * factor, height or family.size * factor
-        self._check(width, height, strength, prompt)
-        guidance = family.guidance if guidance is None else guidance
-        if not math.isfinite(guidance):
-            raise InputError(f"guidance is a finite number, not {guidance}")
+        width = family.size * factor if width is None else int(width)
+        height = family.size * factor if height is None else int(height)
+        self._check(width, height, strength)
         rng = np.random.default_rng(seed)
         shape = (1, family.channels, height // factor, width // factor)
         noise = _normal(rng, shape) if noise is None else np.asarray(noise, np.float32)
         if noise.shape != shape:
             raise InputError(f"noise has the shape {shape} here, not {noise.shape}")
+        if not np.isfinite(noise).all():
+            raise InputError("noise has an infinite or NaN element")
         if negative and family.distilled:
             raise InputError("this model has no run without the prompt: nothing to be negative of")
         guided = guidance > 1 and not family.distilled
-        plan = self._plan(steps or family.steps, sampler, start, strength, shape)
+        steps = family.steps if steps is None else int(steps)
+        plan = self._plan(steps, sampler, start, strength, shape)
         latents, given = self._first(plan, noise, start, inside, strength, rng)
         conditions = self._conditions(prompt, negative, guided, height, width)
         conditions |= family.told(guidance)
@@ -94,7 +102,7 @@ class Pipeline:
 
     # ---- what a run starts from
 
-    def _check(self, width: int, height: int, strength: float, prompt: str) -> None:
+    def _check(self, width: int, height: int, strength: float) -> None:
         factor = self.vae.factor * self.family.patch
         for side in (width, height):
             if side % factor or not factor <= side <= MOST_SIDE:
@@ -103,8 +111,6 @@ class Pipeline:
                 )
         if not 0 < strength <= 1:
             raise InputError(f"strength is above 0 and at most 1, not {strength}")
-        if not isinstance(prompt, str):
-            raise InputError(f"a prompt is a text, not {prompt!r}")
 
     def _started(
         self, image: Source, mask: Source, width: int | None, height: int | None
@@ -116,8 +122,9 @@ class Pipeline:
             return None, None
         first, factor = read_image(image), self.vae.factor * self.family.patch
         own = [side - side % factor for side in first.size]
-        size = width or own[0], height or own[1]
-        self._check(size[0], size[1], 1.0, "")
+        wanted = zip((width, height), own)
+        size = tuple(side if given is None else int(given) for given, side in wanted)
+        self._check(size[0], size[1], 1.0)
         if first.size != size:
             first = first.resize(size, pillow().Resampling.LANCZOS)
         if mask is None:
@@ -221,6 +228,21 @@ class Pipeline:
             return np.array(program[output])
 
         return run
+
+
+def _check_kinds(
+    counts: Mapping[str, Any], numbers: Mapping[str, Any], texts: Mapping[str, Any]
+) -> None:
+    """Raises InputError for what is of another kind; counts may be None, which is the usual one."""
+    for name, value in counts.items():
+        if value is not None and not (isinstance(value, Integral) and int(value) >= 0):
+            raise InputError(f"{name} is a whole number, not {value!r}")
+    for name, value in numbers.items():
+        if not (isinstance(value, Real) and math.isfinite(value)):
+            raise InputError(f"{name} is a finite number, not {value!r}")
+    for name, value in texts.items():
+        if not isinstance(value, str):
+            raise InputError(f"{name} is a text, not {value!r}")
 
 
 def _normal(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
