@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import threading
+from importlib import import_module
 from importlib.resources import files
 from itertools import combinations, pairwise
 from urllib.error import HTTPError
@@ -151,16 +152,38 @@ def test_an_e_graph_says_what_is_equal_and_taken():
 
 
 def test_a_page_is_served_to_this_machine_alone():
-    made = iter(["first", "second"])
+    made = iter(["first", "second", "third"])
     with server(lambda: next(made)) as running:
         threading.Thread(target=running.serve_forever, daemon=True).start()
         url = f"http://localhost:{running.server_port}/"
         assert [urlopen(url).read() for _ in range(2)] == [b"first", b"second"]
+        asked = urlopen(Request(url, method="HEAD"))
+        assert asked.read() == b"" and asked.headers["Content-Length"] == "5"
         for path, headers, status in (("x", {}, 404), ("", {"Host": "evil.example"}, 403)):
             with pytest.raises(HTTPError) as told:
                 urlopen(Request(url + path, headers=headers))
             assert told.value.code == status
         running.shutdown()
+
+
+def test_an_error_of_a_page_is_told():
+    def make():
+        raise InputError("no such graph")
+
+    with server(make) as running, pytest.raises(HTTPError) as told:
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        urlopen(f"http://localhost:{running.server_port}/")
+    running.shutdown()
+    assert told.value.code == 500 and b"InputError: no such graph" in told.value.read()
+
+
+def test_pages_that_cannot_be_are_told_before_the_run(tmp_path, monkeypatch):
+    words = ["view", str(tmp_path / "none.luminal")]
+    told = CliRunner().invoke(main, [*words, "-o", str(tmp_path / "none" / "x.html")])
+    assert told.exit_code == 2 and "cannot be written" in told.output
+    monkeypatch.setattr(import_module("luminal.view.page"), "files", lambda _: tmp_path)
+    told = CliRunner().invoke(main, [*words, "--serve"])
+    assert told.exit_code == 1 and "page is not built" in told.output
 
 
 needs_page = pytest.mark.skipif(

@@ -28,16 +28,23 @@ SIZES = click.option("--size", "sizes", multiple=True, metavar="NAME=N",
 THREADS = click.option("--threads", type=click.IntRange(1), default=None, help="Default: all.")
 
 
+def written(context: click.Context, option: click.Parameter, path: Path) -> Path:
+    """As `writable`, but for --serve, which writes no file."""
+    if not context.params["serve"]:
+        writable(context, option, path)
+    return path
+
+
 @click.command(help=f"Write a page with a model's graph and plan, and open it in any browser. "
                f"{MODEL_HELP} {FILE_HELP}")  # fmt: skip
 @click.argument("model", required=False)
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path),
-              default=Path("luminal.html"), show_default=True)  # fmt: skip
+              default=Path("luminal.html"), show_default=True, callback=written)  # fmt: skip
 @click.option("--listings/--no-listings", default=None, help="With the code of every kernel.")
 @click.option("--beside", type=click.Path(exists=True, dir_okay=False, path_type=Path),
               help="A .luminal file of the same model: both plans, before and after.")  # fmt: skip
-@click.option("--serve", is_flag=True, help="Write no file: serve the page, measured anew at each "
-              "load, until Ctrl-C.")  # fmt: skip
+@click.option("--serve", is_flag=True, is_eager=True, help="Write no file: serve the page, "
+              "measured anew at each load, until Ctrl-C.")  # fmt: skip
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True)
 @json_option("Of the page: path and bytes; with --serve its url.")
 @TOKENS
@@ -51,8 +58,10 @@ def view(
     database: Path | None, **loading: Any,
 ) -> None:  # fmt: skip
     from ..view import page, write_page
+    from ..view.page import built_page
 
     with clear_errors():
+        built_page()
         program = _ran(model, loading, tokens, sizes, threads, database)
         shown = [program] if beside is None else [program, _rehearsed(beside, sizes, threads)]
         if serve:

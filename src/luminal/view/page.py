@@ -74,10 +74,15 @@ def write_page(
     return path
 
 
-def _filled(data: dict[str, Any]) -> str:
-    """The built page with its data. Within a script "<" would end it, or begin a comment."""
+def built_page() -> str:
+    """The page without its data. Raises Unsupported where it was not built."""
     built = files("luminal.view") / "viewer.html"
     if not built.is_file():
         raise Unsupported("the viewer's page is not built: run `make viewer` (it needs npm) first")
+    return built.read_text(encoding="utf-8")
+
+
+def _filled(data: dict[str, Any]) -> str:
+    """The built page with its data. Within a script "<" would end it, or begin a comment."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    return built.read_text(encoding="utf-8").replace(SLOT, text)
+    return built_page().replace(SLOT, text)

@@ -13,7 +13,8 @@ OURS = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline
 
 def server(make: Callable[[], str], port: int = 0) -> ThreadingHTTPServer:
     """A server of this page on this machine alone; `serve_forever()` runs it, `server_port` is
-    where. make: called for each load, one at a time. Raises OSError where the port is taken."""
+    where. make: called for each load, one at a time; an error of it is the answer, with status
+    500. Raises OSError where the port is taken."""
     lock = threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
@@ -24,17 +25,30 @@ def server(make: Callable[[], str], port: int = 0) -> ThreadingHTTPServer:
             elif self.path.partition("?")[0] != "/":
                 self.send_error(HTTPStatus.NOT_FOUND)
             else:
-                with lock:
-                    self._send(make().encode())
+                self._answer()
 
-        def _send(self, page: bytes) -> None:
-            self.send_response(HTTPStatus.OK)
-            self.send_header("Content-Type", "text/html; charset=utf-8")
-            self.send_header("Content-Length", str(len(page)))
+        do_HEAD = do_GET
+
+        def _answer(self) -> None:
+            try:
+                with lock:
+                    page = make()
+            except Exception as error:  # whatever it is: who reads has no other way to know
+                told = f"{type(error).__name__}: {error}"
+                self._send(HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", told)
+            else:
+                self._send(HTTPStatus.OK, "text/html", page)
+
+        def _send(self, status: HTTPStatus, kind: str, text: str) -> None:
+            body = text.encode()
+            self.send_response(status)
+            self.send_header("Content-Type", f"{kind}; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
             self.send_header("Content-Security-Policy", OURS)
             self.send_header("Cache-Control", "no-store")
             self.end_headers()
-            self.wfile.write(page)
+            if self.command != "HEAD":
+                self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
             """Nothing: the terminal is the user's."""
