@@ -248,6 +248,11 @@ def test_pictures_that_are_long_and_narrow():
     long = Image.new("RGB", (1, 100_000))
     plain = {"do_normalize": False, "size": {"shortest_edge": 80, "longest_edge": 133}}
     assert prepared(long, Fields(plain, "given")).shape == (3, 133, 1)
+    theirs = DetrImageProcessorPil(size=dict(plain["size"]))
+    for size in [(1, 224), (224, 1), (224, 2), (300, 3)]:
+        image = Image.new("RGB", size)
+        wanted = theirs(image, return_tensors="np").pixel_values.shape[1:]
+        assert prepared(image, Fields(plain, "given")).shape == wanted
     plain["size"].pop("longest_edge")
     for call in (lambda: prepared(long, Fields(plain, "given")), lambda: middle(long, 80, 80)):
         with pytest.raises(InputError, match="1 x 100000 pixels is seen as 80 x 8000000"):

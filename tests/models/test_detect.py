@@ -338,6 +338,16 @@ def test_grey_of_more_than_eight_bits(brightest, seen):
             images.read_image(Image.fromarray(np.array([[far]], np.int32)))
 
 
+@pytest.mark.parametrize(("brightest", "seen"), [(1.0, [0, 128, 255]), (200.0, [0, 100, 200])])
+def test_grey_of_floats(brightest, seen):
+    given = Image.fromarray(np.array([[0, brightest / 2, brightest]], np.float32))
+    for image in (given, encoded(given, "TIFF")):
+        assert images.to_array(images.read_image(image))[0, :, 0].tolist() == seen
+    for far in (-0.1, 256, np.nan):
+        with pytest.raises(InputError, match=r"floats are 0 \.\. 1, or 0 \.\. 255"):
+            images.read_image(Image.fromarray(np.array([[far]], np.float32)))
+
+
 def test_pictures_of_every_kind(tmp_path, monkeypatch):
     base = Image.fromarray((pixels(1)[0].transpose(1, 2, 0) * 255).astype(np.uint8))
     red = Image.new("CMYK", (4, 4), (0, 255, 255, 0))
@@ -348,6 +358,7 @@ def test_pictures_of_every_kind(tmp_path, monkeypatch):
     for mode in ("L", "LA", "P", "RGBA", "1", "I;16"):
         given = base.convert("L").convert("I;16") if mode == "I;16" else base.convert(mode)
         assert images.read_image(encoded(given, "PNG")).mode == "RGB"
+    assert images.read_image(base.convert("LA").convert("La")).mode == "RGB"
     turned = Image.new("RGB", (6, 3))
     exif = turned.getexif()
     exif[images.ORIENTATION] = 6

@@ -107,6 +107,10 @@ def _rgb(image: Any) -> Any:
         image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I"):
         image = pillow().fromarray(_of_16_bits(np.asarray(image), image.mode))
+    if image.mode == "F":
+        image = pillow().fromarray(_of_floats(np.asarray(image)))
+    if image.mode == "La":  # Pillow knows no other way out of it
+        image = image.convert("LA")
     return image if image.mode == "RGB" else image.convert("RGB")
 
 
@@ -117,6 +121,14 @@ def _of_16_bits(numbers: np.ndarray, mode: str) -> np.ndarray:
     if low < 0 or high > 0xFFFF:
         raise InputError(f"a picture of {low} .. {high}; grey has 8 or 16 bits")
     return (numbers if mode == "I" and high <= 0xFF else numbers >> 8).astype(np.uint8)
+
+
+def _of_floats(numbers: np.ndarray) -> np.ndarray:
+    """Grey of floats as u8: white is 1 where none is larger, else 255. Raises InputError."""
+    low, high = float(numbers.min()), float(numbers.max())
+    if not (low >= 0 and high <= 0xFF):
+        raise InputError(f"a picture of {low:g} .. {high:g}; floats are 0 .. 1, or 0 .. 255")
+    return (np.rint(numbers * 0xFF) if high <= 1 else numbers).astype(np.uint8)
 
 
 def to_array(image: Any) -> np.ndarray:
@@ -188,12 +200,14 @@ def centre(image: Any, width: int, height: int) -> Any:
 
 def shortest_side(size: tuple[int, int], side: int, longest: int | None = None) -> tuple[int, int]:
     """(width, height) in the same proportions, the shorter one being `side`, or less where the
-    longer one would be more than `longest`."""
+    longer one would be more than `longest`. One whose shorter side is right stays as it is."""
     short, long = min(size), max(size)
     exact = float(side)
     if longest is not None and long / short * side > longest:
         exact = longest * short / long
     rounded = int(exact) if exact == side else round(exact)
+    if rounded == short:
+        return size
     other = int(exact * long / short)
     return (rounded, other) if size[0] <= size[1] else (other, rounded)
 
