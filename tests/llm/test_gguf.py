@@ -306,6 +306,30 @@ def test_byte_level_tokenizer(tmp_path: Path) -> None:
     assert got.render([]) == "<s>hi"
 
 
+@pytest.mark.parametrize("split, given, around", [
+    ("llama-bpe", {}, (1, None)), ("tekken", {}, (1, None)), ("chameleon", {}, (1, None)),
+    ("llama-bpe", {"bos": False}, (None, None)), ("gpt-2", {"eos": True}, (None, 2)),
+    ("qwen2", {}, (None, None)), ("qwen2", {"bos": True, "eos": True}, (1, 2)),
+])  # fmt: skip
+def test_tokens_around_texts(
+    split: str, given: dict[str, bool], around: tuple[int | None, int | None], tmp_path: Path
+) -> None:
+    """As llama.cpp: what a file does not say, the name of its pre-tokenizer does."""
+
+    def fill(writer: object) -> None:
+        writer.add_tokenizer_model("gpt2")  # type: ignore[attr-defined]
+        writer.add_tokenizer_pre(split)  # type: ignore[attr-defined]
+        writer.add_token_list(["a", "<s>", "</s>"])  # type: ignore[attr-defined]
+        writer.add_bos_token_id(1)  # type: ignore[attr-defined]
+        writer.add_eos_token_id(2)  # type: ignore[attr-defined]
+        for name, value in given.items():
+            writer.add_bool(f"tokenizer.ggml.add_{name}_token", value)  # type: ignore[attr-defined]
+
+    got = gguf_tokenizer(GGUF(write(tmp_path / "t.gguf", "llama", fill)))
+    begin, end = around
+    assert got.encode("a") == [n for n in (begin, 0, end) if n is not None]
+
+
 def test_words_alone(tmp_path: Path) -> None:
     """The pre-tokenizer "whitespace": what lies between spaces, these not being kept."""
 

@@ -17,7 +17,7 @@ from luminal.models.llm.gguf_source import GGUFSource
 from luminal.models.llm.loading import load
 
 from .checkpoints import LONGROPE, YARN, checkpoint, make_model
-from .gguf_files import CODE, Cases, check_logits, finish, model_of, names, rounded
+from .gguf_files import CODE, Cases, add_fields, check_logits, finish, model_of, names, rounded
 
 gguf = pytest.importorskip("gguf")
 
@@ -187,11 +187,13 @@ def experts(
         yield f"{stem}_down_exps.{ending}", values
 
 
-def convert(model: Any, architecture: str, path: Path) -> None:
-    """Write the file, matrices in blocks; the model gets the weights that the file has."""
+def convert(model: Any, architecture: str, path: Path, fields: Any = ()) -> None:
+    """Write the file, matrices in blocks; the model gets the weights that the file has. fields:
+    more metadata, under the architecture's name."""
     kind = model.config.model_type
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[gguf.MODEL_ARCH[architecture]])
     describe(writer, model.config, gguf.MODEL_ARCH_NAMES[gguf.MODEL_ARCH[architecture]])
+    add_fields(writer, {f"{writer.arch}.{name}": value for name, value in dict(fields).items()})
     packed: dict[str, list[np.ndarray]] = {}
     for name, values in tensors(model, architecture):
         plain = np.ascontiguousarray(values.numpy(), np.float32)
@@ -226,6 +228,26 @@ def test_logits_equal_those_of_transformers(
 ) -> None:
     (model, architecture), file = model_of(CASES, name, monkeypatch), tmp_path / "model.gguf"
     convert(model, architecture, file)
+    check_logits(file, model)
+
+
+LINEAR, PLAIN = ({"rope_type": kind, "rope_theta": 1e4, "factor": 4.0}
+                 for kind in ("linear", "default"))  # fmt: skip
+
+
+@pytest.mark.parametrize("rope, fields", [
+    (LINEAR, {"rope.scaling.factor": 4.0}), (LINEAR, {"rope.scale_linear": 4.0}),
+    (PLAIN, {"rope.scaling.type": "linear", "rope.scaling.factor": 0.0}),
+    (PLAIN, {"rope.scaling.type": "none", "rope.scaling.factor": 4.0}),
+    (YARN | {"attention_factor": 1.0}, {"rope.scaling.attn_factor": 1 / (1 + 0.1 * np.log(4))}),
+])  # fmt: skip
+def test_ways_to_stretch_positions(
+    rope: dict[str, Any], fields: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A factor without a kind is that of a linear one, 0 is none; YaRN's own factor has a share."""
+    case = {"llama": ("llama2", "LLAMA", {"rope_parameters": rope})}
+    (model, architecture), file = model_of(case, "llama", monkeypatch), tmp_path / "model.gguf"
+    convert(model, architecture, file, fields)
     check_logits(file, model)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ROPE_DIVISORS = ("factor", "low_freq_factor", "high_freq_factor",
                  "original_max_position_embeddings", "beta_fast", "beta_slow")  # fmt: skip
-ROPE_NUMBERS = ("attention_factor", "mscale", "mscale_all_dim")
+ROPE_NUMBERS = ("attention_factor", "attention_share", "mscale", "mscale_all_dim")
 ROPE_LISTS = ("factors", "long_factor", "short_factor")
 
 

@@ -150,16 +150,19 @@ class GGUFSource:
                 "short_factor": self.file[SHORT].array(),
                 "attention_factor": given.number_if(f"{prefix}.attn_factor"),
             }
-        kind = given.text(f"{prefix}.type", "none")
-        if kind == "none":
+        kind = given.text(f"{prefix}.type", "linear")
+        older = given.number(f"{self.architecture}.rope.scale_linear", 0.0)
+        factor = given.number(f"{prefix}.factor", older) or 1.0
+        if kind == "none" or (kind == "linear" and factor == 1):
             return self._own.sections(given.values.get(f"{self.architecture}.{SECTIONS}"))
         if kind not in ("linear", "yarn"):
             raise Unsupported(f"{self.file.path}: rope scaling {kind!r} in a GGUF file")
         betas = {n: given.number_if(f"{prefix}.yarn_{n}") for n in ("beta_fast", "beta_slow")}
         return {
             "rope_type": kind,
-            "factor": given.number(f"{prefix}.factor", 1.0),
+            "factor": factor,
             "original_max_position_embeddings": given.count_if(f"{prefix}.original_context_length"),
+            "attention_share": given.number(f"{prefix}.attn_factor", 1.0),
             **{name: value for name, value in betas.items() if value is not None},
             **(yarn if kind == "yarn" else {}),
         }

@@ -100,5 +100,9 @@ WHOLE = frozenset((  # a piece that is a token stays one, whatever its merges ar
     "llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2",
     "jina-v5-nano", "tekken", "youtu", "minicpm5", "granite-embed-multi-97m", "glm4", "glm5",
 ))  # fmt: skip
+BEGUN = frozenset((  # a begin token comes before every text, unless the file says otherwise
+    "llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2",
+    "jina-v5-nano", "tekken", "chameleon",
+))  # fmt: skip
 WORDS_ALONE = ("whitespace",)  # cut at spaces, which are not kept
 UNCUT = ("gemma4", "sarvam-moe", "granite-embed-multi-311m")  # spaces as "▁", bytes as <0x..>

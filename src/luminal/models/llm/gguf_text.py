@@ -13,7 +13,7 @@ from ...weights.gguf import GGUF, Texts
 from ..sentencepiece import UNIGRAM, Spec, made
 from ..tokenizing import merges_of, refused, spaced, tokenizers
 from ..world import World, unescaped
-from .gguf_splits import SPLITS, UNCUT, WHOLE, WORDS_ALONE
+from .gguf_splits import BEGUN, SPLITS, UNCUT, WHOLE, WORDS_ALONE
 from .templates import gguf_templates
 from .text import Tokenizer
 
@@ -52,10 +52,8 @@ def raw_tokenizer(file: GGUF, encoder: bool = False) -> Any:
             _add_special(raw, given, tokens)
         if encoder:
             _add_both(raw, given, tokens)
-        elif kind == "t5":
-            _add_end(raw, given, tokens)
         elif kind != "rwkv":
-            _add_begin(raw, given, tokens, kind == "llama")
+            _add_around(raw, given, tokens, kind)
     except BaseException as error:
         raise refused(error, f"{file.path}: not a tokenizer") from None
     return raw
@@ -163,26 +161,21 @@ def _add_special(raw: Any, given: Fields, tokens: list[str]) -> None:
     ])  # fmt: skip
 
 
-def _add_begin(raw: Any, given: Fields, tokens: list[str], usual: bool) -> None:
-    """The begin token before every text, where the model wants it."""
-    number = _token(given, "bos", tokens)
-    if number is None or not given.flag(f"{PREFIX}.add_bos_token", usual):
-        return
-    begin = tokens[number]
-    raw.post_processor = tokenizers().processors.TemplateProcessing(
-        single=f"{begin} $A", pair=f"{begin} $A {begin} $B", special_tokens=[(begin, number)]
+def _add_around(raw: Any, given: Fields, tokens: list[str], kind: str) -> None:
+    """The begin token before every text, the end token behind it: where the file wants them, or
+    does not say and its kind of tokenizer usually has them."""
+    begun = kind == "llama" or given.text(f"{PREFIX}.pre", "") in BEGUN
+    wanted = [name for name, usual in (("bos", begun), ("eos", kind == "t5"))
+              if given.flag(f"{PREFIX}.add_{name}_token", usual)]  # fmt: skip
+    numbers = {name: _token(given, name, tokens) for name in wanted}
+    special = {tokens[number]: number for number in numbers.values() if number is not None}
+    first, last = (
+        [] if numbers.get(name) is None else [tokens[numbers[name] or 0]] for name in ("bos", "eos")
     )
-
-
-def _add_end(raw: Any, given: Fields, tokens: list[str]) -> None:
-    """The end token behind every text, unless the file says otherwise."""
-    number = _token(given, "eos", tokens)
-    if number is None or not given.flag(f"{PREFIX}.add_eos_token", True):
-        return
-    end = tokens[number]
     raw.post_processor = tokenizers().processors.TemplateProcessing(
-        single=f"$A {end}", pair=f"$A {end} $B {end}", special_tokens=[(end, number)]
-    )
+        single=[*first, "$A", *last], pair=[*first, "$A", *last, *first, "$B", *last],
+        special_tokens=list(special.items()),
+    )  # fmt: skip
 
 
 def _add_both(raw: Any, given: Fields, tokens: list[str]) -> None:

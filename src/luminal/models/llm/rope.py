@@ -103,7 +103,8 @@ def _yarn(
         ends = [math.floor(ends[0]), math.ceil(ends[1])]
     low, high = max(ends[0], 0), min(ends[1], width - 1)
     ramp = np.clip((np.arange(width // 2) - low) / max(high - low, 0.001), 0, 1)
-    return plain / factor * ramp + plain * (1 - ramp), _yarn_factor(rope, factor)
+    grown = _yarn_factor(rope, factor) * given.get("attention_share", 1.0)
+    return plain / factor * ramp + plain * (1 - ramp), grown
 
 
 def _yarn_factor(rope: Rope, factor: float) -> float:
