@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 import tokenizers
 from tokenizers import decoders
+from transformers import AutoTokenizer
 
 from luminal.errors import InputError, WeightsError
 from luminal.models.llm import Grammars, json_grammar
+from luminal.models.llm.reply import Known, Piece
 from luminal.models.llm.text import Pieces, StopTexts, Tokenizer, load_tokenizer
+from luminal.server.forms import TextForm
 
 from .checkpoints import save_tokenizer
 
@@ -90,6 +93,42 @@ def test_pictures_are_refused_where_nothing_sees_them(tokenizer: Tokenizer) -> N
         tokenizer.chat([{"role": "user", "content": said}])
 
 
+@pytest.mark.parametrize("files", [
+    {"special_tokens_map": {"bos_token": "<s>", "eos_token": {"content": "</s>"}}},
+    {"special_tokens_map": {"eos_token": "<x>"}, "tokenizer_config": {"eos_token": "</s>"}},
+    {"special_tokens_map": {"eos_token": "<x>"}, "added_tokens": {"<y>": 321, "<x>": 320}},
+    {"tokenizer_config": {"eos_token": "</s>", "added_tokens_decoder": {
+        "320": {"content": "<x>", "lstrip": True}}}, "special_tokens_map": {"eos_token": "<s>"}},
+    {"tokenizer_config": {"extra_special_tokens": {"image_token": "<x>"}}},
+    {"tokenizer_config": {"additional_special_tokens": [
+        "<x>", {"__type": "AddedToken", "content": "<y>", "special": True}]}},
+])  # fmt: skip
+def test_tokens_that_other_files_name(files: dict[str, Any], tmp_path: Path) -> None:
+    """As transformers reads them."""
+    save_tokenizer(tmp_path)
+    template = "{{ bos_token }}{{ image_token }}|{{ eos_token }}"
+    usual = {"chat_template": template, "tokenizer_class": "PreTrainedTokenizerFast"}
+    files = {**files, "tokenizer_config": usual | files.get("tokenizer_config", {})}
+    for name, values in files.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(values))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    theirs, ours = AutoTokenizer.from_pretrained(tmp_path), load_tokenizer(tmp_path)
+    ids = theirs("the dog <x> sleeps<y>")["input_ids"]
+    assert ours.encode("the dog <x> sleeps<y>") == ids
+    assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True)
+    said = [{"role": "user", "content": "the"}]
+    assert ours.render(said) == theirs.apply_chat_template(said, tokenize=False)
+
+
+def test_settings_that_are_none(tmp_path: Path) -> None:
+    save_tokenizer(tmp_path)
+    for given in ({"extra_special_tokens": 3}, {"additional_special_tokens": [3]},
+                  {"added_tokens_decoder": {"3": "<x>"}}):  # fmt: skip
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(given))
+        with pytest.raises(WeightsError, match="must be"):
+            load_tokenizer(tmp_path)
+
+
 def test_missing_and_broken_tokenizers(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"tokenizer\.json: no such file"):
         load_tokenizer(tmp_path)
@@ -105,6 +144,21 @@ def spelled(decoder: Any, *more: str) -> Tokenizer:
     raw.add_special_tokens(["</s>"])
     raw.decoder = decoder
     return Tokenizer(raw)
+
+
+@pytest.mark.parametrize("decoder", [decoders.Metaspace(), decoders.Sequence([
+    decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)])])  # fmt: skip
+def test_tokens_keep_the_spaces_that_they_begin_with(decoder: Any) -> None:
+    """Alone, and behind a marker that is told, though a text's own first space is dropped."""
+    tokenizer = spelled(decoder)
+    ids = [tokenizer.raw.token_to_id(text) for text in ("▁tr", "▁", "a", "</s>", "▁tr")]
+    assert [tokenizer.name(token) for token in ids] == [" tr", " ", "a", "</s>", " tr"]
+    pieces = Pieces(tokenizer, show=[ids[3]])
+    assert "".join(pieces.push(token) for token in ids) == "tr a</s> tr"
+    form = TextForm(tokenizer, True, ["tr a"])
+    piece = Piece("</s>", ids[3], -1.0, prompt=tuple(Known(token, None) for token in ids[:3]))
+    lists = form.choice(0, [piece])["logprobs"]
+    assert lists["text_offset"] == [0, 2, 3, 4] and lists["tokens"] == [" tr", " ", "a", "</s>"]
 
 
 @pytest.mark.parametrize(

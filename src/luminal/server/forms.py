@@ -116,9 +116,9 @@ class ChatForm:
 
     def _entry(self, token: int, logprob: float) -> Object:
         """A token whose text is no whole characters has no bytes here."""
-        text = self._tokenizer.name(token)
-        whole = text == self._tokenizer.decode([token], special=True)
-        return {"token": text, "logprob": logprob, "bytes": list(text.encode()) if whole else None}
+        text = self._tokenizer.piece(token)
+        known = None if text is None else list(text.encode())
+        return {"token": self._tokenizer.name(token), "logprob": logprob, "bytes": known}
 
 
 class TextForm:
@@ -152,15 +152,25 @@ class TextForm:
         if not self._logprobs:
             return None
         lists: Object = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+        assert self._tokenizer is not None
+        if number not in self._offsets:
+            self._offsets[number] = self._first(number, pieces[0].prompt)
         for known in _known(pieces):
-            assert self._tokenizer is not None
-            text, offset = self._tokenizer.name(known.token), self._offsets.get(number, 0)
+            text, offset = self._tokenizer.name(known.token), self._offsets[number]
             lists["tokens"].append(text)
             lists["token_logprobs"].append(known.logprob)
             lists["top_logprobs"].append(self._likely(known))
-            lists["text_offset"].append(offset)
+            lists["text_offset"].append(max(0, offset))
             self._offsets[number] = offset + len(text)
         return lists
+
+    def _first(self, number: int, prompt: Sequence[Known]) -> int:
+        """Where a choice's first token is: the echo of a prompt has neither the space that it may
+        begin with nor special tokens before it."""
+        if self._echoes is None or self._tokenizer is None:
+            return 0
+        named = (self._tokenizer.name(known.token) for known in prompt)
+        return len(self._echoes[number]) - sum(map(len, named))
 
     def _likely(self, known: Known) -> dict[str, float] | None:
         """By text, the token itself always; None where nothing is known."""

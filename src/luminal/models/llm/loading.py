@@ -105,6 +105,8 @@ def _with_end(config: DecoderConfig, text: Tokenizer | LuminalError) -> DecoderC
     name = None if isinstance(text, LuminalError) else text.templates.settings.get("eos_token")
     if isinstance(text, LuminalError) or name is None or (end := text.token(name)) is None:
         return config
+    if end >= config.vocabulary:  # in the tokenizer alone
+        return config
     return replace(config, end_tokens=tuple(dict.fromkeys((*config.end_tokens, end))))
 
 

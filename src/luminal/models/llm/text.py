@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InputError
-from ...weights.fields import Fields, read_json
+from ...weights.fields import Fields
 from ..sentencepiece import read_model
 from ..tokenizing import read_tokenizer, refused, tokenizers
+from .added import add_tokens, read_settings
 from .templates import Message, Templates, Tool, read_templates, special_tokens
 
 LONG = 1 << 14  # characters from which other threads go on meanwhile; a batch lets go of the GIL
@@ -65,10 +66,25 @@ class Tokenizer:
         """The most characters that one token stands for."""
         return max(map(len, self.raw.get_vocab(with_added_tokens=True)), default=1)
 
+    @cached_property
+    def anchor(self) -> list[int]:
+        """A token behind which others keep the space that they begin with; none if none is known.
+        """
+        ids = self.encode("a", special=False)[-1:]
+        return ids if self.decode(ids) == "a" else []
+
+    def piece(self, token: int) -> str | None:
+        """A token's text as it is inside of a text; None where that is no whole characters."""
+        before, whole = (
+            self.decode(ids, special=True) for ids in (self.anchor, [*self.anchor, token])
+        )
+        text = whole[len(before) :]
+        return None if UNFINISHED in text else text
+
     def name(self, token: int) -> str:
         """A token's text; where that is no whole characters, as the vocabulary writes it."""
-        text = self.decode([token], special=True)
-        return (self.raw.id_to_token(token) or text) if UNFINISHED in text else text
+        text = self.piece(token)
+        return text if text is not None else self.raw.id_to_token(token) or UNFINISHED
 
     def token(self, text: str) -> int | None:
         """The id of a token, if there is one."""
@@ -107,27 +123,21 @@ class Tokenizer:
 
 def load_tokenizer(directory: Path) -> Tokenizer:
     """The tokenizer of a model's directory. Raises WeightsError."""
-    config, pieces = directory / "tokenizer_config.json", directory / "tokenizer.model"
-    values = read_json(config) if config.exists() else {}
-    if pieces.exists() and not (directory / "tokenizer.json").exists():
-        raw = _of_pieces(pieces, values)
-    else:
-        raw = read_tokenizer(directory / "tokenizer.json")
+    values, pieces = read_settings(directory), directory / "tokenizer.model"
+    alone = pieces.exists() and not (directory / "tokenizer.json").exists()
+    raw = read_model(pieces) if alone else read_tokenizer(directory / "tokenizer.json")
+    add_tokens(raw, values, str(directory), spaced=alone)
+    if alone:
+        _put_around(raw, Fields(values, str(pieces)))
     raw.no_truncation()
     raw.no_padding()
     return Tokenizer(raw, read_templates(directory, values))
 
 
-def _of_pieces(file: Path, values: Mapping[str, Any]) -> Any:
-    """A sentencepiece model, with the tokens that the settings beside it add to it, in the order of
-    their numbers. The begin token comes before every text unless the settings say otherwise, the
-    end token behind it if they do."""
-    raw, given = read_model(file), Fields(values, str(file))
-    added = given.fields("added_tokens_decoder")
-    for number in sorted(added.values, key=lambda text: (len(text), text)):
-        entry, token = added.fields(number), tokenizers().AddedToken
-        raw.add_tokens([token(entry.text("content"), special=entry.flag("special"))])
-    known = special_tokens(values)
+def _put_around(raw: Any, given: Fields) -> None:
+    """The begin token before every text unless the settings say otherwise, the end token behind it
+    if they do."""
+    known = special_tokens(given.values)
     begin = known.get("bos_token") if given.flag("add_bos_token", True) else None
     end = known.get("eos_token") if given.flag("add_eos_token") else None
     around = [[text] if raw.token_to_id(text or "") is not None else [] for text in (begin, end)]
@@ -136,7 +146,6 @@ def _of_pieces(file: Path, values: Mapping[str, Any]) -> Any:
         raw.post_processor = tokenizers().processors.TemplateProcessing(
             single=[*around[0], "$A", *around[1]], special_tokens=special
         )
-    return raw
 
 
 class Pieces:
@@ -156,7 +165,8 @@ class Pieces:
     def push(self, token: int) -> str:
         """The text that is certain now: maybe none."""
         if token in self._show:
-            before, self._ids, self._start, self._told = self.flush(), [], 0, 0
+            before, self._ids = self.flush(), list(self._tokenizer.anchor)
+            self._start, self._told = 0, len(self._ids)
             return before + self._tokenizer.decode([token], special=True)
         self._ids.append(token)
         return self._advance(held=True)
