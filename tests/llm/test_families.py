@@ -23,9 +23,11 @@ from luminal.weights.fields import Fields
 from .checkpoints import (
     ALIKE,
     FAMILIES,
+    LONGROPE,
     VOCABULARY,
     checkpoint,
     greedy,
+    make_model,
     reference_logits,
 )
 
@@ -57,6 +59,27 @@ def test_logits_equal_those_of_transformers(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(ALIKE))
 def test_tensors_are_those_that_the_config_asks_for(name: str) -> None:
     assert len(load(checkpoint(name)[0]).state)
+
+
+GELU: dict[str, Any] = {"hidden_act": "gelu"}
+
+
+@pytest.mark.parametrize("name, more", [
+    ("mamba", GELU), ("mamba2", GELU), ("qwen3.5", GELU),
+    ("gemma3", {"attn_logit_softcapping": 1.0}),
+    ("llama2", {"rope_parameters": LONGROPE | {"factor": 8.0}}),
+    ("llama2", {"rope_parameters": {
+        "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}}),
+])  # fmt: skip
+def test_fields_mean_what_they_mean_in_transformers(
+    name: str, more: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, own = FAMILIES[name]
+    monkeypatch.setitem(FAMILIES, name, (kind, own | more))
+    model, ids = make_model(name), prompt(20)
+    model.save_pretrained(tmp_path)
+    found = LLM(tmp_path, context=64, threads=1, precision="f32").logits(ids)
+    np.testing.assert_allclose(found, reference_logits(model, ids), atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("name", RUN)

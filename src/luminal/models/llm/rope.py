@@ -38,7 +38,8 @@ def switch_of(config: DecoderConfig, context: int) -> int | None:
 def rows_at(positions: np.ndarray, prompts: np.ndarray | int, most: int) -> np.ndarray:
     """Rows of `tables` with a switch. prompts: how many tokens those of each token's sequence have.
     A token turns by the long factors if there are more than `most` of them, or it stands behind so
-    many; keys that are cached stay as they are, as in transformers."""
+    many. Keys that are cached stay as they are, as in transformers where a cache is kept; its
+    `generate` computes those of Phi 3 anew, with the long factors, once a reply gets so long."""
     return positions + most * (np.maximum(positions + 1, prompts) > most)
 
 
@@ -126,7 +127,7 @@ def _longrope(
     """LongRoPE (Ding et al. 2024): factors for short or for long sequences (`rows_at`)."""
     given, original = rope.parameters, _original(rope, config)
     factors = _listed(rope, "long_factor" if long else "short_factor", plain)
-    stretch = config.context / original
+    stretch = given.get("factor", config.context / original)
     factor = given.get("attention_factor")
     if factor is None:
         grown = math.log(stretch) / math.log(max(2, original)) if stretch > 1 else 0.0

@@ -61,7 +61,6 @@ def _gemma3(values: Fields) -> DecoderConfig:
         rotary=tuple("global" if window is None else "local" for window in windows),
         ropes=_two_ropes(values),
         attention_scale=values.number("query_pre_attn_scalar", 256, low=1e-6) ** -0.5,
-        attention_cap=values.number_if("attn_logit_softcapping", low=1e-6),
         logit_cap=values.number_if("final_logit_softcapping", low=1e-6),
     )
 

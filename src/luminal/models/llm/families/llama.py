@@ -6,8 +6,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ....weights.fields import Fields
-from ..config import DecoderConfig, Heat, common, layer_windows, stretching
+from ..config import DecoderConfig, Heat, common, layer_windows, rope, stretching
 from .family import Family
+
+
+def _llama(values: Fields) -> DecoderConfig:
+    """All features of a head turn, whatever partial_rotary_factor says, as in transformers."""
+    return common(values, ropes={"all": replace(rope(values), share=1.0)})
 
 
 def _mistral(values: Fields) -> DecoderConfig:
@@ -46,7 +51,7 @@ def _bitnet(values: Fields) -> DecoderConfig:
     return common(values, sub_norms=True, activation=kind)
 
 
-LLAMA = Family("llama", common)
+LLAMA = Family("llama", _llama)
 MINISTRAL3 = Family("ministral3", _ministral3)
 MISTRAL = Family("mistral", _mistral)
 MINISTRAL = Family("ministral", _ministral)

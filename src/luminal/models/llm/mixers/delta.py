@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from .... import nn, ops
 from ....graph import Graph, Tensor
+from ....nn.activation import activation_of
 from ..config import DecoderConfig
 from ..projection import projection
 from ..storage import Storage
@@ -54,6 +55,7 @@ class GatedDeltaLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.own, self.layer, width = own, layer, config.width
+        self.activation = activation_of(config.activation)
         inner = own.heads * own.value
         self.qkv_proj = projection(graph, width, own.channels, False, storage, "qkv_proj")
         self.z_proj = projection(graph, width, inner, False, storage, "z_proj")
@@ -67,7 +69,8 @@ class GatedDeltaLayer(nn.Module):
     def forward(self, x: Tensor, cache: Carrying) -> Tensor:
         """x: (tokens, width)."""
         own, carry = self.own, cache.carry
-        mixed = ops.silu(self.conv1d(carry.apart(self.qkv_proj(x)), carry, self.layer))
+        mixed = self.conv1d(carry.apart(self.qkv_proj(x)), carry, self.layer)
+        mixed = self.activation(mixed)
         beta = self._grouped(ops.sigmoid(self.b_proj(x)).unsqueeze(-1)).squeeze(-1)
         decay = -ops.exp(self.A_log) * ops.softplus(self.a_proj(x) + self.dt_bias)  # logarithms
         decay = self._grouped(decay.unsqueeze(-1)).squeeze(-1)

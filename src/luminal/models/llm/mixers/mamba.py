@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from .... import nn, ops
 from ....graph import Graph, Tensor
+from ....nn.activation import activation_of
 from ..config import DecoderConfig
 from ..projection import projection
 from ..storage import Storage
@@ -45,6 +46,7 @@ class MambaLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.own, self.layer, inner, width = own, layer, own.inner, config.width
+        self.activation = activation_of(config.activation)
         self.in_proj = projection(graph, width, 2 * inner, own.bias, storage, "in_proj")
         self.conv1d = CausalConv(graph, inner, own.kernel, own.conv_bias)
         parts = own.rank + 2 * own.state
@@ -63,7 +65,8 @@ class MambaLayer(nn.Module):
         """x: (tokens, width)."""
         own, carry = self.own, cache.carry
         inside, gate = self.in_proj(x).chunk(2, -1)
-        inside = ops.silu(carry.together(self.conv1d(carry.apart(inside), carry, self.layer)))
+        inside = self.conv1d(carry.apart(inside), carry, self.layer)
+        inside = self.activation(carry.together(inside))
         parts = self.x_proj(inside)
         dt, b, c = (
             self._normed(part, norm)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from .... import nn, ops
 from ....graph import Graph, Tensor
+from ....nn.activation import activation_of
 from ..config import DecoderConfig
 from ..projection import projection
 from ..storage import Storage
@@ -56,6 +57,7 @@ class Mamba2Layer(nn.Module):
     ) -> None:
         super().__init__()
         self.own, self.layer, self.eps, width = own, layer, config.eps, config.width
+        self.activation = activation_of(config.activation)
         rows = own.inner + own.channels + own.heads
         self.in_proj = projection(graph, width, rows, own.bias, storage, "in_proj")
         self.conv1d = CausalConv(graph, own.channels, own.kernel, own.conv_bias)
@@ -75,7 +77,7 @@ class Mamba2Layer(nn.Module):
         dt = ops.softplus(wide[..., own.inner + own.channels :] + self.dt_bias)
         if own.limits != (None, None):
             dt = ops.clamp(dt, *own.limits)
-        y = carry.together(self._recurrent(ops.silu(mixed), carry.apart(dt), cache))
+        y = carry.together(self._recurrent(self.activation(mixed), carry.apart(dt), cache))
         y = gated_norm(y, gate, self.norm.weight, own.groups, self.eps)
         return self.out_proj(y)
 
