@@ -120,6 +120,28 @@ def test_states_cannot_go_back() -> None:
         llm.complete(ids, 5, speculate=3)
 
 
+def test_interrupted_runs_leave_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C during a run is raised behind it: the states have a token more than is known of."""
+    llm, ids = loaded("granite4"), prompt(20)
+    program, run, runs = llm.program._program, llm.program._program.run, []
+
+    def interrupted(**sizes: int) -> None:
+        run(**sizes)
+        runs.append(sizes)
+        if len(runs) == 5:
+            raise KeyboardInterrupt
+
+    llm.program.keep(0)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(program, "run", interrupted)
+        llm.complete(ids, 20)
+    fed = list(llm.program.tokens)
+    assert fed[:20] == ids and len(fed) == 22
+    llm.program.feed([7, 8])
+    found, again = llm.program.feed([9]), llm.logits([*fed, 7, 8, 9])[-1:]
+    np.testing.assert_allclose(found, again, atol=1e-5, rtol=0)
+
+
 def cached(model: Any, ids: list[int], count: int) -> list[int]:
     """What transformers generates with the keys that it has, however long the sequence gets."""
     made, known = torch.tensor([ids]), None

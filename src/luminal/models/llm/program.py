@@ -76,6 +76,7 @@ class DecoderProgram:
         if config.pictures:  # until others are given
             self.pictures = Pictures(config.vocabulary, config.width * (1 + config.deep))
         self.tokens: list[int] = []  # whose keys and values the cache holds
+        self._sure = True  # states are those after these tokens: False while a run goes on
         self._switch, self._prompt = switch_of(config, context), 0
 
     def feed(self, tokens: Sequence[int], wanted: int = 1) -> np.ndarray:
@@ -84,6 +85,7 @@ class DecoderProgram:
         if not len(tokens) or not 1 <= wanted <= len(tokens):
             raise InputError(f"{wanted} logits of {len(tokens)} tokens")
         self._check(tokens)
+        self._mend()
         if not self.tokens:
             self._prompt = self._prompt or len(tokens)
         parts: list[np.ndarray] = []
@@ -113,9 +115,18 @@ class DecoderProgram:
             self._program["turned_at"] = rows_at(positions, self._prompt, self._switch)
         if self.pictures is not None and self.config.together:
             self._program["left"] = self.pictures.left(part)
+        self._sure = False
         self._program.run(position=len(self.tokens), wanted=wanted)
         self.tokens += part
+        self._sure = True
         return self._program["logits"]
+
+    def _mend(self) -> None:
+        """Make the states anew where the last run was interrupted: they may be those behind it."""
+        if not self._sure and self.config.carries and self.tokens:
+            fed, self.tokens = self.tokens, []
+            self._sure = True
+            self.feed(fed)
 
     def _check(self, tokens: Sequence[int]) -> None:
         if len(self.tokens) + len(tokens) > self.context:
