@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import mmap
+import re
 import struct
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,6 +36,9 @@ LENGTH = struct.Struct("<Q")
 LIMIT = 1 << 28  # entries of one array or list; more is a damaged file
 MOST_ENTRIES = 1 << 20  # of the head: metadata, tensors, lists in lists
 MOST_DEPTH = 4  # of lists in lists
+MOST_PARTS = 10_000
+FIRST = re.compile(r"(.*)-00001-of-(\d{5})\.gguf")  # the name of a file that is in parts
+LATER = re.compile(r".*-(?!00001)\d{5}-of-\d{5}\.gguf")
 TYPES = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 9: "Q8_1",
     10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K", 16: "IQ2_XXS",
@@ -110,13 +114,14 @@ class Texts(Sequence[str]):
 
 
 class GGUF(Mapping[str, GGUFTensor]):
-    """The tensors of a GGUF file by name; `metadata` holds the rest.
+    """The tensors of a GGUF file by name, with those of its further parts, as llama.cpp splits
+    files (name-00001-of-00003.gguf); `metadata` holds the rest. part: which one this is.
 
     Raises WeightsError for a file that is truncated or malformed, Unsupported for a tensor type
     that is not known, before any tensor is read.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, part: int = 0) -> None:
         self.path = Path(path)
         self._map = _mapped(self.path)
         data = np.frombuffer(self._map, np.uint8)
@@ -130,15 +135,28 @@ class GGUF(Mapping[str, GGUFTensor]):
                 raise WeightsError(f"{self.path}: metadata {key!r} stands twice")
             self.metadata[key] = reader.value(reader.scalar("<I"))
         table = [reader.entry() for _ in range(tensors)]
-        alignment = Fields(self.metadata, str(path)).count("general.alignment", 32, high=1 << 20)
+        given = Fields(self.metadata, str(path))
+        alignment = given.count("general.alignment", 32, high=1 << 20)
         start = -(-reader.place // alignment) * alignment
         self._tensors = {row[0]: _tensor(self.path, data, start, *row) for row in table}
         _check_apart(self.path, data, list(self._tensors.values()), len(table))
+        self._later = [GGUF(file, n) for n, file in enumerate(_later(self.path, given, part), 1)]
+        for later in self._later:
+            if twice := self._tensors.keys() & later._tensors:
+                raise WeightsError(f"{later.path}: tensor {min(twice)!r} is in another part too")
+            self._tensors |= later._tensors
+            self.bytes += later.bytes
+
+    @property
+    def files(self) -> list[Path]:
+        """That of every part."""
+        return [self.path, *(later.path for later in self._later)]
 
     def release(self) -> None:
         """Give back the memory of what was read; it is read again where it is used again."""
         if hasattr(mmap, "MADV_DONTNEED"):
-            self._map.madvise(mmap.MADV_DONTNEED)
+            for file in (self, *self._later):
+                file._map.madvise(mmap.MADV_DONTNEED)
 
     def __getitem__(self, name: str) -> GGUFTensor:
         try:
@@ -166,12 +184,29 @@ def _mapped(path: Path) -> mmap.mmap:
         raise WeightsError(f"{path}: cannot be read: {error}") from None
 
 
+def _later(path: Path, given: Fields, part: int) -> list[Path]:
+    """The files of the further parts, where this is the first. part: which it should be."""
+    count = given.count("split.count", 1, low=0, high=MOST_PARTS)
+    number = given.count("split.no", 0, low=0)
+    if number != part:
+        raise WeightsError(f"{path}: part {number + 1} of {count} of a model: name the first one")
+    if part or count < 2:
+        return []
+    named = FIRST.fullmatch(path.name)
+    if named is None or int(named[2]) != count:
+        usual = f"NAME-00001-of-{count:05}.gguf"
+        raise WeightsError(f"{path}: the first of {count} parts, which must be called {usual}")
+    names = (f"{named[1]}-{n:05}-of-{count:05}.gguf" for n in range(2, count + 1))
+    return [path.with_name(name) for name in names]
+
+
 def gguf_file(path: Path) -> Path | None:
     """A file of GGUF, by its name or its first bytes; the only one of a folder without a config,
-    but for those of eyes (mmproj)."""
+    but for those of eyes (mmproj) and further parts."""
     if path.is_dir():
         found = [] if (path / "config.json").exists() else sorted(path.glob("*.gguf"))
         found = [file for file in found if "mmproj" not in file.name] or found
+        found = [file for file in found if not LATER.fullmatch(file.name)] or found
         if len(found) > 1:
             names = ", ".join(file.name for file in found)
             raise WeightsError(f"{path}: which of {names}? Name the file")
@@ -240,6 +275,8 @@ class _Reader:
         if self.bytes(4) != MAGIC:
             raise WeightsError(f"{self.path}: not a GGUF file")
         version = self.scalar("<I")
+        if version in (each << 24 for each in VERSIONS):
+            raise Unsupported(f"{self.path}: a big-endian GGUF file; little-endian ones are read")
         if version not in VERSIONS:
             raise WeightsError(f"{self.path}: GGUF version {version}; 2 and 3 can be read")
         return self.count(MOST_ENTRIES), self.count(MOST_ENTRIES)

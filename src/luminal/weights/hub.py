@@ -11,6 +11,7 @@ from .fields import exists, regular
 WANTED = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model", "pytorch_model*.bin"]
 IDENTIFIER = re.compile(r"[\w.-]+/[\w.-]+")
 FILE = re.compile(r"([\w.-]+/[\w.-]+)/(.+\.gguf)")
+FIRST = re.compile(r"(.+)-00001-(of-\d{5}\.gguf)")  # of a file in parts, all of which are needed
 
 
 def locate(path_or_id: str | Path) -> Path:
@@ -32,7 +33,11 @@ def locate(path_or_id: str | Path) -> Path:
         ) from None
     try:
         if file is not None:
-            return Path(hub.hf_hub_download(file[1], file[2]))
+            parts = FIRST.fullmatch(file[2])
+            if parts is None:
+                return Path(hub.hf_hub_download(file[1], file[2]))
+            every = [f"{parts[1]}-*-{parts[2]}"]
+            return Path(hub.snapshot_download(file[1], allow_patterns=every)) / file[2]
         return Path(hub.snapshot_download(name, allow_patterns=WANTED))
     except Exception as error:  # network, rights, unknown names, offline mode: one message for all
         raise WeightsError(f"{name}: no such directory, and the hub says: {error}") from None

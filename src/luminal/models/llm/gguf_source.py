@@ -183,7 +183,7 @@ class GGUFSource:
 
     @property
     def files(self) -> list[Path]:
-        return [self.file.path, *(self.lora.files if self.lora is not None else ())]
+        return [*self.file.files, *(self.lora.files if self.lora is not None else ())]
 
     def load(self, quant: str | None) -> tuple[Deferred, Storage]:
         makers: dict[str, Maker] = {}
