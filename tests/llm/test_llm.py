@@ -94,6 +94,8 @@ def test_the_context_ends_a_reply() -> None:
 @pytest.mark.parametrize("wrong", [
     {"prompt": None}, {"prompt": 5}, {"prompt": b"a"}, {"stop": 5}, {"stop": [5]},
     {"max_tokens": 0}, {"max_tokens": -1}, {"max_tokens": "a"}, {"max_tokens": 1.5},
+    {"prompt": [1.5, 2]}, {"prompt": [True, False]}, {"prompt": [{"role": "user"}, 3]},
+    {"prompt": [1, "a"]}, {"schema": True},
 ])  # fmt: skip
 def test_what_is_no_prompt_no_stop_and_no_number(wrong: dict[str, Any]) -> None:
     for ask in (model().complete, model().generate):

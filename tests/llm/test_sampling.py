@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -74,7 +76,8 @@ def test_log_probabilities() -> None:
 @pytest.mark.parametrize("wrong", [{"temperature": -1}, {"top_p": 0}, {"min_p": 2}, {"top_k": -2},
                                    {"top_k": 1.5}, {"temperature": float("nan")},
                                    {"temperature": "hot"}, {"presence_penalty": float("inf")},
-                                   {"seed": 0.5}])  # fmt: skip
-def test_ranges_are_checked(wrong: dict[str, float]) -> None:
+                                   {"seed": 0.5}, {"logit_bias": [1]},
+                                   {"logit_bias": {"5": 1.0}}])  # fmt: skip
+def test_ranges_are_checked(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(wrong))):
-        Sampling(**wrong)  # type: ignore[arg-type]
+        Sampling(**wrong)

@@ -83,6 +83,8 @@ def test_chat_errors_are_clear(tokenizer: Tokenizer) -> None:
         plain.render([{"role": "user", "content": "hi"}])
     with pytest.raises(InputError, match="role"):
         tokenizer.render(["hi"])  # type: ignore[list-item]
+    with pytest.raises(InputError, match="without 'content'"):
+        tokenizer.render([{"role": "user"}])
     with pytest.raises(InputError, match="no text"):
         tokenizer.encode("half a pair: \ud83d")
 

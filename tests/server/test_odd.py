@@ -20,6 +20,7 @@ CHAT = {"messages": [{"role": "user", "content": "the fox"}], "max_tokens": 2}
     ("/v1/chat/completions", {**CHAT, "top_logprobs": 2}, "top_logprobs go with logprobs=true"),
     ("/v1/chat/completions", {**CHAT, "stop": [""]}, "at least 1 character"),
     ("/v1/completions", {"prompt": []}, "at least 1 item"),
+    ("/v1/completions", {"prompt": [True]}, "prompt"),
     ("/v1/embeddings", {"input": ["a"] * 2049}, "at most 2048 items"),
 ])  # fmt: skip
 def test_what_is_refused(running: Running, path: str, given: Any, message: str) -> None:

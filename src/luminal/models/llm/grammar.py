@@ -19,7 +19,9 @@ SPACES = r"( |\n[ \t]{0,40})?"  # between the parts of JSON: a model must not go
 
 
 def json_grammar(schema: Mapping[str, Any]) -> str:
-    """The grammar of JSON texts that fit a JSON schema."""
+    """The grammar of JSON texts that fit a JSON schema. Raises InputError."""
+    if not isinstance(schema, Mapping):
+        raise InputError(f"schema={schema!r}: a JSON schema is an object")
     return str(_library().LLMatcher.grammar_from_json_schema(spaced(schema)))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -267,12 +267,13 @@ class LLM:
         """Token ids of a text, of a conversation, or as given."""
         if isinstance(prompt, str):
             return self.tokenizer.encode(prompt)
-        if isinstance(prompt, bytes) or not isinstance(prompt, Iterable):
-            raise InputError(f"a prompt is a text, a list of messages or of token ids: {prompt!r}")
-        messages = [entry for entry in prompt if not isinstance(entry, (int, np.integer))]
-        if messages:
-            return self.tokenizer.chat(messages)
-        return [int(entry) for entry in prompt if isinstance(entry, (int, np.integer))]
+        entries = list(prompt) if isinstance(prompt, Iterable) else [None]
+        messages = [entry for entry in entries if isinstance(entry, Mapping)]
+        tokens = [int(entry) for entry in entries if _is_token(entry)]
+        if isinstance(prompt, (bytes, Mapping)) or len(entries) not in (len(messages), len(tokens)):
+            shown = repr(prompt)[:80]
+            raise InputError(f"a prompt is a text, a list of messages or of token ids: {shown}")
+        return self.tokenizer.chat(messages) if messages else tokens
 
     def logits(self, token_ids: Sequence[int]) -> np.ndarray:
         """Logits (tokens, vocabulary) f32 after each token of one sequence."""
@@ -290,6 +291,10 @@ class LLM:
                 f"the prompt has {len(ids)} tokens, the context {self.context}: "
                 "shorten it or load the model with a larger context"
             )
+
+
+def _is_token(entry: Any) -> TypeGuard[int]:
+    return isinstance(entry, (int, np.integer)) and not isinstance(entry, bool)
 
 
 def _several(prompt: Prompt | Several) -> TypeGuard[Several]:

@@ -36,7 +36,10 @@ class Sampling:
 
     def __post_init__(self) -> None:
         given = {field.name: getattr(self, field.name) for field in fields(self)}
-        biases = {f"logit_bias[{token}]": bias for token, bias in given.pop("logit_bias").items()}
+        bias = given.pop("logit_bias")
+        if not isinstance(bias, Mapping) or not all(isinstance(token, Integral) for token in bias):
+            raise InputError(f"logit_bias={bias!r}: token ids, and what is added to each")
+        biases = {f"logit_bias[{token}]": added for token, added in bias.items()}
         for name, value in (given | biases).items():
             none = value is None and name == "seed"
             if not none and not (isinstance(value, Real) and math.isfinite(value)):

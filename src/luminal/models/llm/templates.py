@@ -56,6 +56,8 @@ class Templates:
         for message in messages:
             if not isinstance(message, Mapping) or "role" not in message:
                 raise InputError(f"no message with 'role' and 'content': {message!r}")
+            if message.get("content") is None and not message.get("tool_calls"):
+                raise InputError(f"a message without 'content' (or 'tool_calls'): {message!r}")
         if tools and "tools" not in chosen:
             raise InputError("the chat template of this model knows no tools")
         messages = _marked(messages) if resume else list(messages)

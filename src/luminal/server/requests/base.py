@@ -14,7 +14,8 @@ from ..tools import CallForm
 
 LOG = logging.getLogger("luminal.server")
 TOKEN = Annotated[int, Field(ge=0, lt=2**31)]
-TOKENS = Annotated[list[TOKEN], Field(min_length=1, fail_fast=True)]
+TOKENS = Annotated[list[Annotated[TOKEN, Field(strict=True)]],
+                   Field(min_length=1, fail_fast=True)]  # fmt: skip
 STOP = Annotated[str, Field(min_length=1, max_length=1000)]
 MOST_CHOICES = 128  # of one request, over all its prompts
 MOST_BIASES = 1024
