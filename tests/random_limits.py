@@ -29,6 +29,8 @@ LIMITS: dict[str, tuple[float, ...]] = {
     "rewrite.regions.MAX_DEPTH": (6, 20),
     "rewrite.regions.MAX_TERMS": (4, 12, 400),
     "rewrite.regions.SMALL": (0, 1000),
+    "runtime.chains.HELD": (0.0,),
+    "runtime.chains.UNITS": (0.1, 1),
     "scheduling.draft.LIGHT": (0.0, 1.0),
     "scheduling.estimate.TURNED": (0.01, 100.0),
     "scheduling.facts.FAR": (1, 8),

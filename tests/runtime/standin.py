@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from luminal.backend.cpu.target import named
 from luminal.backend.reference.kernels import evaluate
 from luminal.backend.table import Entry
 from luminal.kernel.kernel import Kernel
 from luminal.kernel.program import Program
+from luminal.kernel.target import Target
 
 
 def program_of(kernel: Kernel, layouts: dict[str, Any] | None = None) -> Program:
@@ -54,6 +56,9 @@ class Standin:
         array = np.empty(tuple(shape), dtype)
         array.view(np.uint8)[...] = 0xFF  # NaN: what is not written shows
         return array
+
+    def target(self, threads: int) -> Target:
+        return named("avx2", threads)
 
     def counter_bytes(self, program: Program, threads: int) -> int:
         return 64 * (threads + 1)

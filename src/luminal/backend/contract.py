@@ -8,7 +8,9 @@
 
 The arguments of a program are an array of 8-byte slots: one pointer per buffer, the claim counters
 (`counter_bytes`, zero before the first run), the workspace, the bytes that each thread has of it
-(`workspace_bytes` at least, the same for all kernels of a plan), the run-time sizes.
+(`workspace_bytes` at least, the same for all kernels of a plan), the run-time sizes. Who runs it
+says which thread it is, of how many. In a chain that is (thread << 32 | unit, -units): it computes
+the part of its own units which a thread of that number, of so many, would have taken first.
 """
 
 from __future__ import annotations

@@ -22,6 +22,31 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class Own:
+    """An argument of a chain's entry that each thread has for itself, a part at a time: number of
+    the entry, of the argument, bytes from one thread's to the next, bytes of a part."""
+
+    entry: int
+    argument: int
+    apart: int
+    part: int
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Entries that are run unit by unit, each unit by one thread, all entries in a row: what they
+    pass on stays in its cache. words: of the arguments of each. units: into which each of them is
+    divided. own: what lies in memory of threads."""
+
+    entries: tuple[Entry, ...]
+    words: tuple[int, ...]
+    units: int
+    threads: int
+    own: tuple[Own, ...] = ()
+    barrier: bool = False
+
+
+@dataclass(frozen=True)
 class Pointer:
     """One that a loop moves. start, other: where an address is found when the loop begins. At first
     it is the first of them, `beyond` bytes on; after a step it goes to the other and back, and
@@ -72,7 +97,7 @@ class End:
     """Of the loop that was begun last; a barrier stands before."""
 
 
-Step: TypeAlias = Entry | Begin | End
+Step: TypeAlias = Entry | Chain | Begin | End
 
 
 class Table(Protocol):

@@ -12,8 +12,10 @@ from typing import TypeAlias
 
 from ..backend.table import Table
 from ..graph.index import names_of
+from ..kernel.target import Target
 from ..once import remembered
 from .arena import Life, place
+from .chains import Chain, chains_of
 from .plan import Plan
 
 REMEMBERED = 64  # orders, and bindings, for different sizes
@@ -22,13 +24,15 @@ SPARE = 4  # a temporary that has grown gets a room so many times smaller beside
 
 @dataclass(frozen=True, eq=False)
 class Binding:
-    """running: the calls of a run. offsets, rooms: of temporary memories in the arena, in bytes."""
+    """running: the calls of a run. offsets, rooms: of temporary memories in the arena, in bytes.
+    chains: of the calls."""
 
     running: tuple[int, ...]
     offsets: Mapping[int, int]
     rooms: Mapping[int, int]
     arena_bytes: int
     table: Table
+    chains: Sequence[Chain] = ()
 
     def fits(self, wanted: Mapping[int, int]) -> bool:
         """So many bytes of memories have room here, and do not leave most of it."""
@@ -38,22 +42,28 @@ class Binding:
 @dataclass(frozen=True)
 class Order:
     """running: the calls of a run. lives: of their temporaries, those of run-time sizes listed as
-    varying. fixed: the sizes by which loops go."""
+    varying. fixed: the sizes by which loops go. chains: of the calls."""
 
     running: tuple[int, ...]
     lives: Mapping[int, tuple[int, int]]
     varying: Sequence[int]
     fixed: Sequence[str]
+    chains: Sequence[Chain]
 
 
 Calls: TypeAlias = tuple[int, ...]
-Laid: TypeAlias = Callable[[Calls, Mapping[int, int], Mapping[int, int]], Table]
+Bytes: TypeAlias = Mapping[int, int]  # by memory
+Laid: TypeAlias = Callable[[Calls, Bytes, Bytes, Sequence[Chain]], Table]
 
 
 class Bindings:
-    """Those of a plan. running: its calls that are not constant."""
+    """Those of a plan. running: its calls that are not constant. target: chains are for."""
 
-    def __init__(self, plan: Plan, running: Sequence[int], persistent: frozenset[int]) -> None:
+    def __init__(
+        self, plan: Plan, running: Sequence[int], persistent: frozenset[int],
+        target: Target | None = None,
+    ) -> None:  # fmt: skip
+        self._target = target
         self._plan, self._running, self._persistent = plan, running, persistent
         self._deciding = sorted(plan.deciding)
         self._needed: dict[tuple[int, ...], Calls] = {}
@@ -78,21 +88,26 @@ class Bindings:
         return found
 
     def _order(self, running: Calls) -> Order:
-        plan, lives = self._plan, self._plan.lives(running, self._persistent)
+        plan = self._plan
+        chains = chains_of(plan, running, self._target) if self._target else []
+        lives = plan.lives(running, self._persistent, [chain.calls for chain in chains])
         around = {memory for loop in plan.loops for memory in loop.around}
         fixed = [extent for m in around for extent in plan.memories[m].shape]
         fixed += [loop.length for loop in plan.loops if loop.length is not None]
         varying = [m for m in lives if names_of(plan.memories[m].shape)]
-        return Order(running, lives, varying, sorted(names_of(fixed)))
+        return Order(running, lives, varying, sorted(names_of(fixed)), chains)
 
     def _make(self, order: Order, sizes: Mapping[str, int], table: Laid, spare: bool) -> Binding:
         rooms = {m: self._plan.memories[m].bytes(sizes) for m in order.lives}
         for memory in order.varying if spare else ():
             rooms[memory] += rooms[memory] // SPARE
+        threads = self._target.threads if self._target else 1
+        for chain in order.chains:
+            rooms |= chain.rooms(rooms, threads)
         placed = place([Life(*life, rooms[m]) for m, life in order.lives.items()])
         offsets = dict(zip(order.lives, placed.offsets))
-        made = table(order.running, offsets, rooms)
-        return Binding(order.running, offsets, rooms, placed.bytes, made)
+        made = table(order.running, offsets, rooms, order.chains)
+        return Binding(order.running, offsets, rooms, placed.bytes, made, order.chains)
 
 
 def _values(sizes: Mapping[str, int], names: Sequence[str]) -> tuple[int, ...]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +13,8 @@ from ..backend.contract import Backend, Code
 from ..backend.table import Begin, Entry, Step, Table
 from ..progress import tracked
 from . import loops
-from .binding import Binding, Bindings
+from .binding import Binding, Bindings, Bytes
+from .chains import Chain
 from .constants import Constants
 from .contract import Piece, Spill
 from .inspection import Inspected, Placed, sources
@@ -61,7 +63,8 @@ class Native:
         self._blocks: dict[int, Block] = {}  # of results and states
         self._lent = Lent(backend.empty)  # inputs that are read in place
         self._given_away: dict[int, int] = {}  # bytes of parameters that nobody else holds
-        self._bindings = Bindings(plan, self._running, persistent)
+        self._bindings = Bindings(plan, self._running, persistent, backend.target(threads))
+        self._apart = Bindings(plan, self._running, persistent)  # without chains
         self._sizes: dict[str, int] = {}
         self._arena: Block | None = None
         self._placed: Binding | None = None  # in that arena
@@ -187,8 +190,8 @@ class Native:
         self._settle()
 
     def trace(self) -> list[Span]:
-        binding, calls = self._prepared(), self._plan.calls
-        with unchanged(self._written_states()):
+        calls = self._plan.calls
+        with unchanged(self._written_states()), self._one_by_one() as binding:
             times = self._crew.trace(self._steps_of(binding))
         names = [self._plan.kernels[calls[number].kernel].name for number in binding.running]
         return spans(names, times)
@@ -208,6 +211,19 @@ class Native:
                 self._lay(memory, self._new_block(memory))
         assert self._binding is not None
         return self._binding
+
+    @contextmanager
+    def _one_by_one(self) -> Iterator[Binding]:
+        """Inside, calls may run each alone: none is of a chain, and temporaries are whole."""
+        binding = mine = self._prepared()
+        if mine.chains:
+            binding = self._apart.find(self._sizes, self._table)
+            self._make_room(binding.arena_bytes)
+            self._place(binding)
+        try:
+            yield binding
+        finally:
+            self._place(mine)
 
     def _settle(self) -> None:
         """Each state has its new value once a run has ended, also where an interrupt came before
@@ -304,15 +320,17 @@ class Native:
         return Entry(function, self._slots.address(number), barrier, self._slots.apart(number))
 
     def _table(
-        self, running: Sequence[int], offsets: Mapping[int, int], rooms: Mapping[int, int]
+        self, running: Sequence[int], offsets: Bytes, rooms: Bytes, chains: Sequence[Chain]
     ) -> Table:
-        return self._backend.table(self._steps(running, offsets, rooms))
+        return self._backend.table(self._steps(running, offsets, rooms, chains))
 
     def _steps(
-        self, running: Sequence[int], offsets: Mapping[int, int], rooms: Mapping[int, int]
+        self, running: Sequence[int], offsets: Bytes, rooms: Bytes, chains: Sequence[Chain] = ()
     ) -> list[Step]:
         spaces = spans_of(self._plan, offsets, rooms)
-        return steps(self._plan, running, spaces, self._entry, self._begin)
+        made = {chain.calls[0]: (chain.calls, chain.step(self._plan, self._entry,
+                self._slots.words, self._threads)) for chain in chains}  # fmt: skip
+        return steps(self._plan, running, spaces, self._entry, self._begin, made)
 
     def _steps_of(self, binding: Binding) -> list[Step]:
         return self._steps(binding.running, binding.offsets, binding.rooms)
@@ -326,11 +344,12 @@ class Native:
             self._crew.run(binding.table)
             return
         plan = self._plan
-        names = [plan.kernels[plan.calls[number].kernel].name for number in binding.running]
-        for name, piece in pieces(self._steps_of(binding), names):
-            table = self._backend.table(piece)
-            with watch(name):
-                self._crew.run(table)
+        with self._one_by_one() as alone:
+            names = [plan.kernels[plan.calls[number].kernel].name for number in alone.running]
+            for name, piece in pieces(self._steps_of(alone), names):
+                made = self._backend.table(piece)
+                with watch(name):
+                    self._crew.run(made)
         binding.table.ran = True
 
     # ---- single calls
@@ -347,25 +366,31 @@ class Native:
     def time_calls(self, repeat: int) -> list[tuple[str, float]]:
         """Seconds of each call of a run, alone and warm: the best of `repeat`; of a call in a loop
         those of one step, 0 where there may be none. Run once before."""
-        running = self._binding.running if self._binding else ()
-        with unchanged(self._written_states()):
-            return [self._timed(number, repeat) for number in tracked("timing call", running)]
+        if self._binding is None:
+            return []
+        with unchanged(self._written_states()), self._one_by_one() as binding:
+            if binding is not self._binding:
+                self._crew.run(binding.table)  # what the calls read is there
+            return [self._timed(n, repeat) for n in tracked("timing call", binding.running)]
 
     def _timed(self, number: int, repeat: int) -> tuple[str, float]:
         name = self._plan.kernels[self._plan.calls[number].kernel].name
         if loops.waiting(self._plan, number, self._sizes):
             return name, 0.0
-        table = self._backend.table([self._entry(number, True)])
-        return name, least(lambda: self._crew.run(table), repeat)
+        made = self._backend.table([self._entry(number, True)])
+        return name, least(lambda: self._crew.run(made), repeat)
 
     def sources(self) -> dict[str, str]:
         return sources(self._plan, self._backend, self._crew.threads, self._flushes)
 
     def inspected(self) -> Inspected:
-        running = self._binding.running if self._binding else ()
-        offsets = self._binding.offsets if self._binding else {}
-        lives, memories = self._plan.lives(running, self._persistent), self._plan.memories
-        placed = [Placed(m, at, memories[m].bytes(self._sizes), *lives[m])
-                  for m, at in offsets.items()]  # fmt: skip
-        return Inspected(self._plan, self._backend, self._crew.threads, dict(self._sizes), running,
+        binding, plan = self._binding, self._plan
+        running = binding.running if binding else ()
+        together = [chain.calls for chain in binding.chains] if binding else []
+        lives = plan.lives(running, self._persistent, together)
+        placed = [
+            Placed(m, at, min(binding.rooms[m], plan.memories[m].bytes(self._sizes)), *lives[m])
+            for m, at in binding.offsets.items()
+        ] if binding else []  # fmt: skip
+        return Inspected(plan, self._backend, self._crew.threads, dict(self._sizes), running,
                          placed, self._flushes)  # fmt: skip

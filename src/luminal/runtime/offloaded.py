@@ -204,7 +204,7 @@ class Offloaded(Copying):
         calls, persistent = self._now(), self._plan.persistent()
         launches = self._plan.launched(calls, self._sizes)
         self._launches = {number: launch for launch in launches for number in launch.calls}
-        lives = self._plan.lives(calls, persistent, launches)
+        lives = self._plan.lives(calls, persistent, [launch.calls for launch in launches])
         used = {m: life for m, life in lives.items() if m not in kept}
         old = [m for m in self._buffers if self._plan.memories[m].kind == "temporary"]
         pool = [self._buffers.pop(m) for m in old if m not in kept]

@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..backend.table import Begin, End, Entry, Step
+from ..backend.table import Begin, Chain, End, Entry, Step
 from .plan import Plan
+
+NO_CHAINS: Mapping[int, tuple[Sequence[int], Chain]] = {}
 
 
 @dataclass(frozen=True)
@@ -32,25 +34,30 @@ def spans_of(plan: Plan, offsets: Mapping[int, int], rooms: Mapping[int, int]) -
 
 def steps(
     plan: Plan, running: Sequence[int], spans: Sequence[Span], entry: Callable[[int], Entry],
-    begin: Callable[[int], Begin],
+    begin: Callable[[int], Begin], chains: Mapping[int, tuple[Sequence[int], Chain]] = NO_CHAINS,
 ) -> list[Step]:  # fmt: skip
-    """One entry a call; a barrier only where the next call needs what is not finished, and where a
-    loop begins or a step of it is done. entry, begin: of a call, of a loop."""
+    """One entry a call, or a chain of them; a barrier only where the next needs what is not
+    finished, and where a loop begins or a step of it is done. entry, begin: of a call, of a loop.
+    chains: by the first of their calls, all of these and their step."""
     found: list[Step] = []
     reading: list[Span] = []
     writing: list[Span] = []
+    behind = {n for calls, _ in chains.values() for n in calls[1:]}
     for number, loop in marked(plan, running):
         if number is None:
             _wait(found)
             found.append(End() if loop is None else begin(loop))
             reading, writing = [], []
             continue
-        reads, writes = plan.touched(plan.calls[number])
-        read, written = [spans[m] for m in reads], [spans[m] for m in writes]
+        if number in behind:
+            continue
+        calls, chain = chains.get(number, ((number,), None))
+        touched = [plan.touched(plan.calls[n]) for n in calls]
+        read, written = ([spans[m] for each in part for m in each] for part in zip(*touched))
         if _clash(read, writing) or _clash(written, writing) or _clash(written, reading):
             _wait(found)
             reading, writing = [], []
-        found.append(entry(number))
+        found.append(chain or entry(number))
         reading, writing = reading + read, writing + written
     return found
 
@@ -73,7 +80,7 @@ def marked(plan: Plan, running: Sequence[int]) -> Iterator[tuple[int | None, int
 
 def _wait(entries: list[Step]) -> None:
     """A barrier behind the last entry; loops have theirs."""
-    if entries and isinstance(entries[-1], Entry):
+    if entries and isinstance(entries[-1], Entry | Chain):
         entries[-1] = replace(entries[-1], barrier=True)
 
 

@@ -262,11 +262,12 @@ class Plan:
         return frozenset(m for c in self.calls if c.constant for m in self.touched(c)[1])
 
     def lives(
-        self, running: Sequence[int], persistent: frozenset[int], launches: Sequence[Launch] = ()
-    ) -> dict[int, tuple[int, int]]:
+        self, running: Sequence[int], persistent: frozenset[int],
+        together: Iterable[Sequence[int]] = (),
+    ) -> dict[int, tuple[int, int]]:  # fmt: skip
         """Temporary memory -> the first and last of these calls that uses it. What a loop finds or
-        leaves in memory is used by all of its steps, and all that a launch uses by all its calls:
-        some of them run side by side."""
+        leaves in memory is used by all of its steps. together: neighbours that run side by side,
+        of which each uses what any of them uses."""
         uses: dict[int, set[int]] = {}
         for step, number in enumerate(running):
             for argument in self.calls[number].arguments:
@@ -279,9 +280,9 @@ class Plan:
             for steps in uses.values():
                 if not steps.isdisjoint(mine) and not steps <= set(mine):
                     steps.update((mine[0], mine[-1]))
-        for launch in launches:
-            first = running.index(launch.calls[0])
-            last = first + len(launch.calls) - 1
+        for calls in together:
+            first = running.index(calls[0])
+            last = first + len(calls) - 1
             for steps in uses.values():
                 if not steps.isdisjoint(range(first, last + 1)):
                     steps.update((first, last))

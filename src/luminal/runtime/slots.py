@@ -33,6 +33,7 @@ class Slots:
         }
         self.workspace = Block(allocate, workspace * threads)
         self._starts: list[int] = []
+        self._words: list[int] = []
         self._apart: list[int] = []  # positions between the blocks of two threads
         self._moving: dict[tuple[int, int], list[int]] = {}  # (place, thread) -> positions
         self._around: dict[tuple[int, int, int], int] = {}  # (loop, place, thread) -> position
@@ -63,6 +64,7 @@ class Slots:
                 for name in plan.kernels[call.kernel].program.sizes:
                     sizes.setdefault(name, []).append(end)
                     end += 1
+            self._words.append(end - self._starts[-1])
             own = (end - self._starts[-1]) // threads
             self._apart.append(own if number in looping else 0)
             offset += round_up(counters[call.kernel])
@@ -88,6 +90,10 @@ class Slots:
     def address(self, call: int) -> int:
         """The address of the argument block of a call."""
         return self._address_of(self._starts[call])
+
+    def words(self, call: int) -> int:
+        """Slots of the argument block of a call, which no loop has."""
+        return self._words[call]
 
     def apart(self, call: int) -> int:
         """Bytes between the argument blocks of two threads."""

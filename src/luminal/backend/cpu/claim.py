@@ -20,10 +20,13 @@ def render_claim(
     """Units 0 .. count - 1 in contiguous ranges, one counter for each thread.
 
     A thread takes the units of its own range first, so that it meets the same data in every run,
-    and then helps the others. The last thread to leave sets all counters back to zero.
+    and then helps the others. The last thread to leave sets all counters back to zero. In a chain
+    (`crew_text.chain`) it takes those of its own range only, with a counter of its own.
     `number`: which claim of the program this is; each has counters of its own.
     """
     first = _counter(e, counters, number, "0")
+    e.line("store i64 0, ptr %own, align 8")
+    most = e.let("select i1 %alone, i64 1, i64 %nt", "i64")
     turn, head, unit, following, done = map(e.label, ("turn", "claim", "unit", "next", "done"))
     before, hop = e.block, Operand(f"%{turn}.hop", "i64")
     e.line(f"br label %{turn}")
@@ -41,7 +44,7 @@ def render_claim(
     e.line(f"br label %{head}")
     e.start(following)
     hops = e.let(f"add i64 {hop.text}, 1", "i64")
-    more = e.let(f"icmp slt i64 {hops.text}, %nt", "i1")
+    more = e.let(f"icmp slt i64 {hops.text}, {most.text}", "i1")
     e.line(f"br i1 {more.text}, label %{turn}, label %{done}")
     e.lines[mark:mark] = [f"  {hop.text} = phi i64 [0, %{before}], [{hops.text}, %{following}]"]
     e.start(done)
@@ -68,17 +71,20 @@ def _range(
         bound = e.let(f"mul i64 {position.text}, {count.text}", "i64")
         bounds.append(e.let(f"udiv i64 {bound.text}, %nt", "i64"))
     offset = e.let(f"mul i64 {victim.text}, {LINE}", "i64")
-    counter = e.let(f"getelementptr i8, ptr {first.text}, {offset.typed}", "ptr")
+    shared = e.let(f"getelementptr i8, ptr {first.text}, {offset.typed}", "ptr")
+    counter = e.let(f"select i1 %alone, ptr %own, ptr {shared.text}", "ptr")
     return bounds[0], bounds[1], counter
 
 
 def _leave(e: Emitter, first: Operand) -> None:
+    leave, reset, each, out = map(e.label, ("leave", "reset", "each", "out"))
+    e.line(f"br i1 %alone, label %{out}, label %{leave}")
+    e.start(leave)
     size = e.let(f"mul i64 %nt, {LINE}", "i64")
     gate = e.let(f"getelementptr i8, ptr {first.text}, {size.typed}", "ptr")
     order = e.let(f"atomicrmw add ptr {gate.text}, i64 1 acq_rel", "i64")
     order = e.let(f"add i64 {order.text}, 1", "i64")
     last = e.let(f"icmp eq i64 {order.text}, %nt", "i1")
-    reset, each, out = e.label("reset"), e.label("each"), e.label("out")
     e.line(f"br i1 {last.text}, label %{reset}, label %{out}")
     e.start(reset)
     e.line(f"br label %{each}")

@@ -41,6 +41,17 @@ def counter_bytes(program: Program, threads: int) -> int:
     return claims * (threads + 1) * 64
 
 
+PLACE = """\
+  ; see `contract.py`: whose units, of how many; alone: no other thread takes from them
+  %own = alloca i64, align 8
+  %alone = icmp slt i64 %of, 0
+  %parts = sub i64 0, %of
+  %nt = select i1 %alone, i64 %parts, i64 %of
+  %tid = and i64 %at, 4294967295
+  %far = lshr i64 %at, 32
+  %worker = select i1 %alone, i64 %far, i64 %tid"""
+
+
 def render(program: Program, target: Target) -> str:
     """LLVM IR text of a program for the instruction set of the target."""
     return Renderer(program, machine(target), target.flushes).text()
@@ -75,8 +86,9 @@ class Renderer:
             [
                 *kinds,
                 *e.declared.values(),
-                f'define void @"{self.program.name}"(ptr noalias %args, i64 %tid, i64 %nt) #0 {{',
+                f'define void @"{self.program.name}"(ptr noalias %args, i64 %at, i64 %of) #0 {{',
                 "entry:",
+                PLACE,
                 *e.lines,
                 "  ret void",
                 "}",
@@ -104,7 +116,7 @@ class Renderer:
         for number, (name, element) in enumerate(slots):
             address = e.at(base, 8 * number)
             self.names[name] = e.let(f"load {element}, ptr {address.text}, align 8", element)
-        offset = e.let(f"mul i64 %tid, {self.names['stride'].text}", "i64")
+        offset = e.let(f"mul i64 %worker, {self.names['stride'].text}", "i64")
         start = self.names["workspace"].text
         workspace = e.let(f"getelementptr i8, ptr {start}, {offset.typed}", "ptr")
         below = 0

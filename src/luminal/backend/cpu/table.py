@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...errors import CompileError
-from ..table import Begin, End, Entry, Turns
+from ..table import Begin, Chain, Entry, Step, Turns
 from . import loop_text as words
 from . import memory
 
@@ -18,23 +18,29 @@ ENDLESS = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class Functions:
-    """Addresses of the functions that begin and end the steps of loops."""
+    """Addresses of the functions that begin and end the steps of loops, and run chains."""
 
     begin: int
     turn: int
+    chain: int
 
 
 class Table:
     """A row an entry: function, arguments, flags, bytes between the arguments of two threads. ran:
     set as a crew begins, which always ends."""
 
-    def __init__(self, entries: Sequence[Entry | Begin | End], loops: Functions) -> None:
+    def __init__(self, entries: Sequence[Step], loops: Functions) -> None:
         self._rows = np.zeros((max(1, len(entries)), 4), np.int64)
         self._records: list[np.ndarray] = []
         begun: list[tuple[int, np.ndarray]] = []
         for number, (row, entry) in enumerate(zip(self._rows, entries)):
             if isinstance(entry, Entry):
                 row[:] = entry.function, entry.arguments, int(entry.barrier), entry.apart
+                continue
+            if isinstance(entry, Chain):
+                record = _chain(entry)
+                self._records.append(record)
+                row[:] = loops.chain, record.ctypes.data, int(entry.barrier), 0
                 continue
             if isinstance(entry, Begin):
                 records = _records(entry.turns)
@@ -56,6 +62,27 @@ class Table:
 
     def __len__(self) -> int:
         return self.count
+
+
+def _chain(chain: Chain) -> np.ndarray:
+    """As `crew_text.chain` reads it: the head, rows, what is patched, blocks of each thread."""
+    rows, owned, words = len(chain.entries), len(chain.own), _lines(sum(chain.words))
+    starts = 24, 24 + 4 * rows, _lines(24 + 4 * rows + 3 * owned)
+    record = memory.zeros((8 * (starts[2] + words * chain.threads),), np.uint8).view(np.int64)
+    first, patches, blocks = (record[start:].ctypes.data for start in starts)
+    record[:7] = first, rows, chain.units, patches, owned, blocks, 8 * words
+    behind = [8 * sum(chain.words[:n]) for n in range(rows)]
+    for row, (entry, count) in enumerate(zip(chain.entries, chain.words)):
+        record[starts[0] + 4 * row :][:4] = entry.function, entry.arguments, 8 * count, behind[row]
+    for row, own in enumerate(chain.own):
+        position = behind[own.entry] + 8 * own.argument
+        record[starts[1] + 3 * row :][:3] = position, own.apart, own.part
+    return record
+
+
+def _lines(words: int) -> int:
+    """Whole lines, in words."""
+    return -(-words // 8) * 8
 
 
 def _records(turns: Sequence[Turns]) -> np.ndarray:

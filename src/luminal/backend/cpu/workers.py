@@ -220,7 +220,7 @@ class Native:
         self.post: Callable[[int, int, int], None] = CallType(self._object.address("post"))
         self.step: Callable[[int, int], None] = StepType(self._object.address("step"))
         self.finish: Callable[[int], None] = FinishType(self._object.address("finish"))
-        self.loops = Functions(self._object.address("begin"), self._object.address("turn"))
+        self.loops = Functions(*map(self._object.address, ("begin", "turn", "chain")))
         self.timed: int | None = None
         if crew_text.can_sleep(machine):
             self.timed = self._object.address("timed")
