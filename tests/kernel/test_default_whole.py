@@ -27,9 +27,10 @@ from test_default import assert_right
 
 from luminal.backend import cpu
 from luminal.backend.cpu.target import named
-from luminal.graph.dtype import f16, f32, i8, i32, u8
+from luminal.graph.dtype import bf16, f16, f32, i8, i32, u8
 from luminal.kernel.kernel import Guard, Position
 from luminal.kernel.narrow import largest
+from luminal.lowering.legal import check
 from luminal.lowering.lower import lower
 from luminal.scheduling.default import default_schedule
 from luminal.scheduling.prepare import prepare
@@ -173,6 +174,24 @@ def test_lanes_are_not_the_few_neighbours_that_each_have_an_expression_of_their_
         _, schedule = scheduled(case, named(name))
         assert [x.axis for x in schedule.paths["taps"] if x.kind == "vector"] == ["w"]
         assert_right(case, {}, named(name))
+
+
+def test_blocks_of_a_short_axis_keep_pairs_together():
+    """The gradient of the weights of a first convolution: its pairs are two of four images."""
+    y, x = I("r") + I("y") * 2, I("s") + I("x") * 2
+    product = mul(cast(load("G", "o", "b", "y", "x", dtype=bf16), f32),
+                  cast(load("X", "c", y, x, "b", dtype=bf16), f32))  # fmt: skip
+    sizes = {"o": 64, "c": 3, "r": 7, "s": 7, "b": 4, "y": 56, "x": 56}
+    sums = value("sums", "crso", product, total("byx"))
+    kept = value("kept", "ocrs", read("sums"), store=store("Y", *"ocrs"))
+    buffers = [buffer("G", 64, 4, 56, 56, dtype=bf16, constant=True),
+               buffer("X", 3, 117, 117, 4, dtype=bf16), buffer("Y", 64, 3, 7, 7)]  # fmt: skip
+    target = named("vnni")
+    quick = tuple(replace(each, cycles=1.0) for each in target.instructions)
+    case = kernel("first", buffers, sizes, [sums, kept])
+    made, schedule = scheduled(case, replace(target, instructions=quick))
+    check(made, schedule)
+    assert [x.step for x in schedule.paths["sums"] if x.axis == "b"] == [2, 1]
 
 
 def test_a_ragged_tile_reads_the_padding_of_its_panel():

@@ -4,6 +4,7 @@ PyTorch says what a derivative is that does not exist."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 
 from luminal import Graph, Tensor, ops, train
 from luminal.backend.reference.graph import evaluate
+from luminal.graph.dtype import bf16
 from luminal.ops import bessel, gamma
 
 PLACES = [0.0, 1e-9, -0.5, 1.0, 3.0, 20.0, -60.0]
@@ -179,3 +181,22 @@ def test_windows_beside_what_is_cut_or_padded_with_numbers():
     long = np.append(np.ones(6, np.float32), w)
     for found in of(long, lambda w: w[:6]):
         np.testing.assert_allclose(found, wanted(torch.ones(6)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("shapes", [((64, 32), (32, 8)), ((2, 4, 9, 9), (3, 4, 3, 3))])
+def test_gradients_of_bf16_are_rounded_once(shapes: Any) -> None:
+    """Of products and convolutions: what they add up is exact."""
+    operation = ops.matmul if len(shapes[0]) == 2 else ops.conv2d
+    random, slopes = np.random.default_rng(0), []
+    given = [random.standard_normal(shape).astype(bf16.numpy) for shape in shapes]
+    for kind in ("bf16", "f64"):
+        graph = Graph()
+        x, w = (graph.tensor(shape, kind) for shape in shapes)
+        y = operation(x, w)
+        o = graph.constant(np.sin(np.arange(prod(map(int, y.shape)))).astype(bf16.numpy))
+        loss = (y * o.reshape(*y.shape).cast(kind)).sum()
+        nodes = [slope.node for slope in train.backward(loss, [x, w])]
+        made = evaluate(graph, nodes, {t: a.astype(t.dtype.numpy) for t, a in zip((x, w), given)})
+        slopes.append([made[node].astype(np.float64) for node in nodes])
+    for mine, exact in zip(*slopes):
+        np.testing.assert_allclose(mine, exact, rtol=2**-8, atol=1e-5)

@@ -269,10 +269,11 @@ def _reduced_block(
     most = min(held, _near_steps(draft, tile, main, axis))
     if lines:
         most = block * CHANNELS * draft.target.l1 // panel
-    while block > most and block % 2 == 0:
+    each = tile.pair[0].collapse if tile.pair and axis == tile.pair[1] else 1
+    while block > most and block % (2 * each) == 0:
         block //= 2
     least = min(LEAST_DEPTH, block)
-    options = [size[axis] >> k for k in range(12) if size[axis] % (1 << k) == 0]
+    options = [size[axis] >> k for k in range(12) if size[axis] % (each << k) == 0]
     options = [n for n in options if n >= least]
     block = draft.facts.decisions.number(f"depth {axis}", block, options)
     return [Loop(axis, block)] if block < size[axis] else []

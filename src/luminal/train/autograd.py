@@ -205,6 +205,10 @@ class Walk:
         operands = self.operands(node)
         if not any(source in self.active for source in operands):
             return
+        exact = _unrounded(g) if node.op == "view" else g
+        if exact is not g:  # moved and added up, then rounded
+            yield from ((source, t.cast(g.dtype)) for source, t in self._pulled(node, exact))
+            return
         y, inputs = self.graph.wrap(node), [self.graph.wrap(source) for source in operands]
         rule = self.rule(node)
         if isinstance(rule, Structural):
@@ -291,7 +295,20 @@ def _whole(graph: Graph, wanted: set[Node]) -> Mapping[Node, Composite]:
 
 def _add(found: dict[Node, Tensor], node: Node, gradient: Tensor) -> None:
     known = found.get(node)
-    found[node] = gradient if known is None else known + gradient
+    if known is None:
+        found[node] = gradient
+        return
+    wide = _unrounded(known), _unrounded(gradient)
+    same = wide[0].dtype is wide[1].dtype
+    found[node] = (wide[0] + wide[1]).cast(known.dtype) if same else known + gradient
+
+
+def _unrounded(g: Tensor) -> Tensor:
+    """The wider numbers of which it is the rounded ones; itself if it is of none."""
+    if g.node.op != "cast" or g.node in g.graph.composites:
+        return g
+    (wide,) = g.node.inputs
+    return g.graph.wrap(wide) if wide.dtype.is_float and wide.dtype.bytes > g.dtype.bytes else g
 
 
 def _or_zero(found: Mapping[Node, Tensor], x: Tensor) -> Tensor:
