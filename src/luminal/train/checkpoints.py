@@ -8,17 +8,32 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
-from ..errors import InputError, WeightsError
+from ..errors import WeightsError
 from ..weights.safetensors import DTYPES, Safetensors
 
 KINDS = {dtype: kind for kind, dtype in DTYPES.items()}
 ENDING = ".safetensors"
 PROGRESS = "trainer"  # the name of a tensor: JSON text as bytes
+STEP = re.compile(r"step-([0-9]{9}|[1-9][0-9]{9,})\.safetensors")  # no other names are ours
+HALF = re.compile(rf"\.({STEP.pattern}|best\.safetensors)\.[0-9]+\.new")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A file of another name, which takes the path's place at the end, or goes on an error."""
+    own = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        yield own
+        os.replace(own, path)
+    finally:
+        own.unlink(missing_ok=True)
 
 
 def save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -32,14 +47,12 @@ def save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         place = end
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    own = path.with_name(f".{path.name}.{os.getpid()}.new")
-    with own.open("wb") as file:
+    with replacing(path) as own, own.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for _, array in ordered:
             file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(own, path)
     _settle(path.parent)
 
 
@@ -56,8 +69,6 @@ class Checkpoints:
     """The files `step-000000100.safetensors` of a folder, of which the last `keep` stay."""
 
     def __init__(self, folder: str | Path, keep: int = 3) -> None:
-        if keep < 1:
-            raise InputError(f"at least one checkpoint is kept, not {keep}")
         self.folder, self.keep = Path(folder), keep
         self.folder.mkdir(parents=True, exist_ok=True)
 
@@ -66,7 +77,8 @@ class Checkpoints:
 
     def files(self) -> list[Path]:
         """Oldest first."""
-        return sorted(self.folder.glob(f"step-*{ENDING}"))
+        files = [path for path in self.folder.iterdir() if STEP.fullmatch(path.name)]
+        return sorted(files, key=lambda path: int(path.stem[5:]))
 
     def save(self, step: int, arrays: Mapping[str, np.ndarray], progress: object) -> None:
         """progress: what JSON can hold."""
@@ -76,8 +88,9 @@ class Checkpoints:
         end = files.index(self.path(step)) + 1
         for other in files[: max(end - self.keep, 0)] + files[end:]:  # older; of a former training
             other.unlink(missing_ok=True)
-        for rest in self.folder.glob(f".*{ENDING}.*.new"):  # of a process that was stopped
-            rest.unlink(missing_ok=True)
+        for rest in self.folder.iterdir():
+            if HALF.fullmatch(rest.name):  # of a process that was stopped
+                rest.unlink(missing_ok=True)
 
     def newest(self) -> tuple[dict[str, np.ndarray], dict] | None:
         """Arrays and progress of the newest file; None if there is none. Raises WeightsError."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-import os
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from .checkpoints import replacing
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,8 @@ class Table:
     def __init__(self, folder: Path, step: int, tensorboard: bool = False) -> None:
         self.path = folder / "log.csv"
         kept = [r for r in read(self.path) if r.step <= step] if self.path.exists() else []
-        own = self.path.with_name(f".log.csv.{os.getpid()}.new")
-        with own.open("w", newline="") as file:
+        with replacing(self.path) as own, own.open("w", newline="") as file:
             csv.writer(file).writerows([COLUMNS, *map(astuple, kept)])
-        os.replace(own, self.path)
         self.kept = kept
         self._file = self.path.open("a", newline="")
         self._writer = csv.writer(self._file)
