@@ -150,11 +150,18 @@ def test_what_is_refused(tmp_path: Path) -> None:
     for numbers in ({"validate_every": 0}, {"patience": 0}):
         with pytest.raises(InputError, match="is 0: it must be at least 1"):
             t.fit(data(), 3, **numbers)
-    for numbers in ({"save_every": 0}, {"log_every": 0}):
+    for name in ("save_every", "log_every", "keep"):
         with pytest.raises(InputError, match="is 0: it must be at least 1"):
-            trainer(**numbers)
-    with pytest.raises(InputError, match="size is 0"):
-        train.Batches(ROWS, size=0)
+            trainer(**{name: 0})
+        with pytest.raises(InputError, match=r"is 1\.5: it must be a whole number"):
+            trainer(**{name: 1.5})
+    for numbers in ({"validate_every": 1.5}, {"patience": 1.5}, {"steps": 1.5}):
+        with pytest.raises(InputError, match=r"is 1\.5: it must be a whole number"):
+            t.fit(data(), **{"steps": 3, **numbers})
+    for numbers, said in (({"size": 0}, "size is 0"), ({"size": 1.5}, "size is 1.5"),
+                          ({"size": 8, "seed": -1}, "seed is -1")):  # fmt: skip
+        with pytest.raises(InputError, match=said):
+            train.Batches(ROWS, **numbers)
     for empty in (np.float32(3), type("Table", (dict,), {"column_names": ["x"]})()):
         with pytest.raises(InputError, match="0 rows"):
             train.Batches(empty, size=1)
@@ -178,6 +185,7 @@ def test_the_first_tensor_that_is_not_finite_is_named() -> None:
     good, bad = np.ones(3, np.float32), np.float32([1, -1, 1])
     with pytest.raises(NotFinite, match=r"step 3: the loss is nan; .*log2.*test_trainer"):
         t.fit([(good,), (good,), (bad,)], 5)
+    assert t.step == 2
     with pytest.raises(NotFinite, match="input 'x'"):
         t.fit([(np.float32([1, np.nan, 1]),)], 9, resume=False)
 

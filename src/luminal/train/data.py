@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..graph.values import array_of
-from .limits import check
+from .limits import whole
 
 AHEAD = 2  # batches that wait
 PAUSE = 0.05  # seconds between looks at whether anybody still reads
@@ -50,10 +50,11 @@ class Batches:
     def __init__(
         self, *arrays: Any, size: int, shuffle: bool = True, seed: int = 0, drop_last: bool = True
     ) -> None:
-        check("Batches: size", size, 1)
+        whole("Batches: size", size, 1)
+        whole("Batches: seed", seed, 0)
         named = len(arrays) == 1 and isinstance(arrays[0], Table)
         self.table: Table | None = arrays[0] if named else None
-        self.arrays = [] if named else [np.asarray(a) for a in arrays]
+        self.arrays = [] if named else [array_of(a) for a in arrays]
         lengths = {(*a.shape, 0)[0] for a in self.arrays}
         if self.table is not None:
             lengths = {len(self.table)}
@@ -84,12 +85,19 @@ class Batches:
         return self.epoch(0)
 
 
-def stream(data: Source, place: Place) -> Iterator[tuple[Place, Any]]:
-    """(the place behind it, batch) from a place on, epoch after epoch, until an epoch is empty."""
+def described(data: Source) -> str | None:
+    """What a batch's number means, where that is known: it is kept beside the number."""
+    return f"batches of {data.size} of {data.rows} rows" if isinstance(data, Batches) else None
+
+
+def stream(data: Source, place: Place, there: bool = False) -> Iterator[tuple[Place, Any]]:
+    """(the place behind it, batch) from a place on, epoch after epoch, until an epoch is empty.
+
+    there: data that is its own iterator, which serves once, stands at the place already."""
     epoch, start = place
     for number in count(epoch):
         found = start
-        for batch in one_epoch(data, number, start):
+        for batch in one_epoch(data, number, start, there):
             found += 1
             yield (number, found), batch if isinstance(data, Batches) else arrays_of(batch)
         if not found:
@@ -97,12 +105,14 @@ def stream(data: Source, place: Place) -> Iterator[tuple[Place, Any]]:
         start = 0
 
 
-def one_epoch(data: Source, number: int = 0, start: int = 0) -> Iterable[Any]:
-    """The batches of one epoch as they are given, from one on."""
+def one_epoch(
+    data: Source, number: int = 0, start: int = 0, there: bool = False
+) -> Iterable[Any]:
+    """The batches of one epoch as they are given, from one on; there: as in `stream`."""
     if isinstance(data, Batches):
         return data.epoch(number, start)
-    made = data() if callable(data) else data
-    return islice(iter(made), start, None)
+    batches = iter(data() if callable(data) else data)
+    return islice(batches, 0 if there and batches is data else start, None)
 
 
 def arrays_of(batch: Any) -> Any:
@@ -115,7 +125,8 @@ def arrays_of(batch: Any) -> Any:
 
 
 class Prefetch(Generic[Item]):
-    """An iterator whose next items a thread makes meanwhile. Used as a context, which ends it."""
+    """An iterator whose next items a thread makes meanwhile. Used as a context, which ends it; a
+    thread that the items keep waiting ends with the next one, and nobody waits for that."""
 
     def __init__(self, items: Iterator[Item], ahead: int = AHEAD) -> None:
         self._items, self._ended = items, threading.Event()
@@ -130,7 +141,7 @@ class Prefetch(Generic[Item]):
         self, kind: type | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ended.set()
-        self._thread.join()
+        self._thread.join(2 * PAUSE)
 
     def _work(self) -> None:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import inf
-from numbers import Real
+from numbers import Integral, Real
 
 from ..errors import InputError
 
@@ -21,3 +21,15 @@ def check(name: str, value: object, low: float = 0.0, high: float = inf) -> None
         if high < inf or value == inf:
             wanted += f"{' and ' if wanted else ''}less than {high}"
         raise InputError(f"{name} is {value!r}: it must be {wanted or 'a number'}")
+
+
+def whole(name: str, value: object, low: int) -> None:
+    """Raises InputError unless value is a whole number of at least low.
+
+    >>> whole("steps", 2.5, 0)
+    Traceback (most recent call last):
+    luminal.errors.InputError: steps is 2.5: it must be a whole number
+    """
+    check(name, value, low)
+    if not isinstance(value, Integral):
+        raise InputError(f"{name} is {value!r}: it must be a whole number")

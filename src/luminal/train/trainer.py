@@ -6,6 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from ..progress import Line
 from ..runtime.executable import Executable
 from . import checkpoints, log
 from .checkpoints import Checkpoints
-from .data import Place, Prefetch, Source, arrays_of, one_epoch, stream
-from .limits import check
+from .data import Place, Prefetch, Source, arrays_of, described, one_epoch, stream
+from .limits import whole
 from .log import Record
 from .optimizers import Optimizer
 from .step import Step
@@ -48,8 +49,9 @@ class Trainer:
     the process is killed. The first checkpoint of a training begun anew (resume=False) takes the
     place of those of later steps.
 
-    find_nan: keeps all states of the step before (slow), and where the loss is not finite raises
-    NotFinite with the step and the first tensor that was not.
+    find_nan: keeps all states of the step before (slow), and where the loss is not finite puts
+    them back, as if the step had not been, and raises NotFinite with the step and the first tensor
+    that was not.
 
     >>> x, w = cx.tensor((4, 2)), cx.parameter(2).set([0.0, 0.0])
     >>> loss = (x @ w - 1.0).square().mean()
@@ -76,6 +78,8 @@ class Trainer:
         compile_options: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
+        for name, number in (("save_every", save_every), ("log_every", log_every), ("keep", keep)):
+            whole(name, number, 1)
         self.loss, self.inputs, self.graph = loss, inputs, loss.graph
         self.parameters, chosen = list(parameters), dict(compile_options or {})
         self._check = None if validation_loss is None else _alone(validation_loss, chosen)
@@ -86,12 +90,12 @@ class Trainer:
         read = set() if validation_loss is None else set(reachable([validation_loss.node]))
         self._read = [state for state in self._names if state.node in read]
         self._folder = None if folder is None else Checkpoints(folder, keep)
-        check("save_every", save_every, 1)
-        check("log_every", log_every, 1)
         self._every = save_every, log_every
         self._tensorboard, self._find_nan = tensorboard, find_nan
         self.step, self.best, self._waited = 0, math.inf, 0
         self._place: Place = (0, 0)
+        self._data: str | None = None  # what the place is in
+        self._resumed = False  # and nothing read since
         self.records: list[Record] = []
 
     def __getitem__(self, tensor: Any) -> np.ndarray:
@@ -113,30 +117,40 @@ class Trainer:
 
         data: `Batches`, or what can be iterated over once an epoch (a PyTorch DataLoader), or a
         function that gives it anew (`lambda: dataset.with_format("numpy").iter(64)` of Hugging
-        Face). A batch is a tuple of arrays or tensors, or a dict of them. On a resume batches that
-        were used are taken again and left out: the order must be the same for equal losses.
+        Face). A batch is a tuple of arrays or tensors, or a dict of them. No more of them are
+        asked for than there are steps to make.
+        On a resume batches that were used are taken again and left out: the order must be the same
+        for equal losses, and `Batches` of the same size and number of rows. So they are in a later
+        fit, but an iterator, which serves once, goes on where it stands (behind up to three more
+        batches than were used, if the fit before ended early).
         Training ends early when an epoch is empty, or when `patience` validations in a row were no
         better than the best. Raises InputError, NotFinite.
         """
         if validation is not None and self._check is None:
             raise InputError("validation needs Trainer(..., validation_loss=...)")
-        check("validate_every", validate_every, 1)
+        whole("steps", steps, 0)
+        whole("validate_every", validate_every, 1)
         if patience is not None:
-            check("patience", patience, 1)
+            whole("patience", patience, 1)
         most = math.inf if patience is None else patience
         if resume and self.step == 0:
             self._resume()
+        left = 0 if self._waited >= most else max(steps - self.step, 0)
+        if left and self._resumed:
+            self._agree(described(data))
         table = self._table()
         first = len(self.records)
         try:
-            with Prefetch(stream(data, self._place)) as batches, Line(steps) as line:
-                ended = self.step >= steps or self._waited >= most
-                for place, batch in () if ended else batches:
+            wanted = islice(stream(data, self._place, not self._resumed), left)
+            with Prefetch(wanted) as batches, Line(steps) as line:
+                for place, batch in batches:
+                    self._resumed = False
                     record = self._made(place, batch)
+                    self._data = described(data)
                     if validation is not None and self.step % validate_every == 0:
                         record = self._validated(record, validation)
                     self._keep(record, table, line)
-                    if self.step >= steps or self._waited >= most:
+                    if self._waited >= most:
                         break
             self.save()
         finally:
@@ -166,9 +180,11 @@ class Trainer:
         items = self._feed(self.program, batch)
         self.program.run()
         loss = float(self.program[self.loss])
-        self.step, self._place = self.step + 1, place
         if self._find_nan and not math.isfinite(loss):
+            for state, array in before.items():
+                self.program[state] = array
             raise NotFinite(self._first_of(before, batch, loss))
+        self.step, self._place = self.step + 1, place
         seconds = time.perf_counter() - start
         return Record(self.step, place[0], loss, seconds, items / seconds)
 
@@ -220,7 +236,7 @@ class Trainer:
         arrays = {self._names[state]: array for state, array in self._states().items()}
         best = None if math.isinf(self.best) else self.best
         progress = {"step": self.step, "place": self._place, "best": best, "waited": self._waited}
-        self._folder.save(self.step, arrays, progress)
+        self._folder.save(self.step, arrays, {**progress, "data": self._data})
 
     def _resume(self) -> None:
         found = None if self._folder is None else self._folder.newest()
@@ -239,7 +255,16 @@ class Trainer:
         self.step, self._waited = progress["step"], progress["waited"]
         self.best = math.inf if progress["best"] is None else progress["best"]
         epoch, number = progress["place"]
-        self._place = epoch, number
+        self._place, self._resumed = (epoch, number), True
+        self._data = progress.get("data")  # not in checkpoints of before it was kept
+
+    def _agree(self, given: str | None) -> None:
+        """Raises InputError where the place is known to be in other data."""
+        if None not in (given, self._data) and given != self._data:
+            raise InputError(
+                f"the checkpoint is of a training on {self._data}, not on {given}: go on with the "
+                "same data, or begin a new Trainer in another folder, or with resume=False"
+            )
 
     def _states(self) -> dict[Tensor, np.ndarray]:
         return {state: np.array(self.program[state]) for state in self._names}
@@ -265,7 +290,8 @@ class Trainer:
     # ---- what is not finite
 
     def _first_of(self, before: Mapping[Tensor, np.ndarray], batch: Any, loss: float) -> str:
-        """Names the first value of the step that was not finite, by NumPy."""
+        """Names the first value of the next step that was not finite, by NumPy."""
+        step = f"step {self.step + 1}: the loss is {loss}"
         feeds = dict(before) | dict(self._given(arrays_of(batch)))
         outside = Scopes([self.loss.node]).ordered([self.loss.node])
         nodes = [node for node in outside if node.op != "loop"]  # whose values are its results
@@ -278,8 +304,8 @@ class Trainer:
                 name = f"input '{node.attribute.name}'" if node.op == "input" else repr(node)
                 place = f" ({where[0]}:{where[1]})" if where else ""
                 said = f"the first such value is in {name}{place}"
-                return f"step {self.step}: the loss is {loss}; {said}"
-        return f"step {self.step}: the loss is {loss}, which NumPy does not repeat"
+                return f"{step}; {said}"
+        return f"{step}, which NumPy does not repeat"
 
 
 def _fits(array: np.ndarray | None, state: Tensor) -> bool:
