@@ -51,6 +51,10 @@ def as_torch(value: Any) -> Any:
     return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
 
 
+def constant(graph: Graph, value: Any) -> Any:
+    return graph.constant(value) if isinstance(value, np.ndarray) else value
+
+
 SPECS: dict[str, Spec] = {}
 
 

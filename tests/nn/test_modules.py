@@ -12,7 +12,7 @@ import torch
 from luminal import nn
 from luminal.graph import Graph, Tensor
 
-from .modules import SPECS, Spec, as_torch
+from .modules import SPECS, Spec, as_torch, constant
 
 GROUPS = 10  # programs; each compiles its share of the modules at once
 
@@ -56,10 +56,6 @@ def recorded(graph: Graph, spec: Spec) -> tuple[nn.Module, torch.nn.Module, list
         assert len(results) == len(expected)
         pairs += [(ours_.output(), e.numpy()) for ours_, e in zip(results, expected)]
     return ours, theirs, pairs
-
-
-def constant(graph: Graph, value: Any) -> Any:
-    return graph.constant(value) if isinstance(value, np.ndarray) else value
 
 
 @pytest.mark.parametrize("group", range(GROUPS))

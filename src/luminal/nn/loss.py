@@ -7,6 +7,7 @@ from typing import Any
 from .. import ops
 from ..graph.graph import Graph
 from ..graph.tensor import Tensor
+from ..ops.base import of_shape
 from .containers import ModuleList, Sequential
 from .function import function_module
 from .linear import Linear
@@ -113,6 +114,6 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     def forward(self, x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """x: (batch, in_features) or (in_features,), target: (batch,) or ()."""
         rows = x if x.ndim == 2 else x.unsqueeze(0)
-        at = target.reshape((-1, 1))
+        at = of_shape(target, x.shape[:-1], "the target").reshape((-1, 1))
         output = ops.gather(self.log_prob(rows), 1, at).squeeze(1)
         return output if x.ndim == 2 else output.squeeze(0), ops.mean(-output)

@@ -11,6 +11,7 @@ from ..errors import DTypeError, InputError, ShapeError
 from ..graph.dtype import DType, boolean, dtype, f32, i64, promote
 from ..graph.graph import Graph
 from ..graph.index import Index
+from ..graph.infer import text
 from ..graph.node import Composite, Number
 from ..graph.tensor import Tensor
 
@@ -86,6 +87,20 @@ def _prefer(higher: DType | None, lower: DType | None) -> DType | None:
 def same_size(a: Size, b: Size) -> bool:
     """The two sizes are equal for all values of the run-time sizes."""
     return Index.of(a) is Index.of(b)
+
+
+def of_shape(x: Tensor, shape: Sequence[Size], what: str) -> Tensor:
+    """x, whose sizes are these, or must be in each run. Raises ShapeError."""
+    sizes = tuple(map(x.graph.size, shape))
+    message = f"{what} must have the shape {text(sizes)}, not {text(x.node.shape)}"
+    if x.ndim != len(sizes):
+        raise ShapeError(message)
+    for d, (own, size) in enumerate(zip(x.node.shape, sizes)):
+        if own is not size:
+            x.graph.require(own - size, message)
+            x.graph.require(size - own, message)
+            x = x.narrow(d, 0, size)
+    return x
 
 
 def broadcast_shapes(*shapes: Sequence[Size]) -> tuple[Index, ...]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..errors import ShapeError
+from ..errors import InputError, ShapeError
 from ..graph.dtype import i64
 from ..graph.tensor import Tensor
-from .base import broadcast, composite, extent, floating, full_like, promoting, size_value
+from .base import broadcast, composite, extent, floating, full_like, of_shape, promoting, size_value
 from .clamping import clamp
 from .elementwise import abs, add, div, maximum, mul, neg, square, sub
 from .indexing import gather, index_select
@@ -60,6 +60,8 @@ def smooth_l1_loss(
     >>> ops.smooth_l1_loss(a, b, reduction="none").numpy()
     array([0.125, 3.5  ], dtype=float32)
     """
+    if beta < 0:
+        raise InputError(f"smooth_l1_loss: beta {beta} is negative")
     if beta == 0:
         return l1_loss(x, target, reduction=reduction)
     change = sub(x, target)
@@ -75,6 +77,8 @@ def huber_loss(x: Tensor, target: Tensor, reduction: str = "mean", delta: float 
     >>> ops.huber_loss(a, b, reduction="none").numpy()
     array([0.125, 3.5  ], dtype=float32)
     """
+    if delta <= 0:
+        raise InputError(f"huber_loss: delta {delta} is not positive")
     change = sub(x, target)
     near, distance = mul(square(clamp(change, -delta, delta)), 0.5), abs(change)
     far = mul(sub(distance, 0.5 * delta), delta)
@@ -111,12 +115,19 @@ def picked(
 ) -> tuple[Tensor, Tensor]:
     """(-x[target], weight[target]); both 0 where the target is ignored."""
     dim = 0 if x.ndim == 1 else 1
-    target = target.cast(i64)
+    target = _classes(x, target, dim)
+    if weight is not None:
+        weight = of_shape(weight, (extent(x, dim),), "the weight of classes")
     kept = ne(target, ignore_index)
     safe = where(kept, target, 0)
     losses = neg(gather(x, dim, safe.unsqueeze(dim)).squeeze(dim))
     weights = _class_weights(safe, weight, x).masked_fill(eq(kept, False), 0.0)
     return where(kept, losses, 0.0), weights
+
+
+def _classes(x: Tensor, target: Tensor, dim: int) -> Tensor:
+    """The targets as i64: one for each place of x but that along dim."""
+    return of_shape(target.cast(i64), [*x.shape[:dim], *x.shape[dim + 1 :]], "the target")
 
 
 def _class_weights(target: Tensor, weight: Tensor | None, like: Tensor) -> Tensor:
@@ -142,9 +153,12 @@ def cross_entropy(
     >>> round(float(ops.cross_entropy(logits, cx.constant([0, 1])).numpy()), 4)
     0.41
     """
+    if not 0 <= label_smoothing <= 1:
+        raise InputError(f"label_smoothing {label_smoothing} is not in 0 .. 1")
     dim = 0 if x.ndim == 1 else 1
     logs = log_softmax(x, dim)
     if target.dtype.is_float:
+        target = of_shape(target, x.shape, "a target of probabilities")
         return _soft_cross_entropy(logs, target, weight, reduction, label_smoothing, dim)
     hard = nll_loss(logs, target, weight, ignore_index=ignore_index, reduction=reduction)
     if label_smoothing == 0:
@@ -158,7 +172,7 @@ def _smooth_part(
     logs: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str, dim: int
 ) -> Tensor:
     """The sum of -logs over all classes; its mean is over the weights of the targets."""
-    target = target.cast(i64)
+    target = _classes(logs, target, dim)
     kept = ne(target, ignore_index)
     each = neg(reduce("sum", _times_class_weight(logs, weight, dim), dim))
     each = where(kept, each, 0.0)
@@ -172,6 +186,7 @@ def _smooth_part(
 def _times_class_weight(x: Tensor, weight: Tensor | None, dim: int) -> Tensor:
     if weight is None:
         return x
+    weight = of_shape(weight, (extent(x, dim),), "the weight of classes")
     return mul(x, weight.cast(x.dtype).reshape((-1, *(1,) * (x.ndim - dim - 1))))
 
 
@@ -196,7 +211,7 @@ def binary_cross_entropy(
     >>> round(float(ops.binary_cross_entropy(a, b).numpy()), 3)
     0.399
     """
-    each = _log_loss(*broadcast(x, target.cast(x.dtype)))
+    each = _log_loss(x, of_shape(target.cast(x.dtype), x.shape, "the target"))
     return reduced(each if weight is None else mul(each, weight), reduction)
 
 
@@ -218,6 +233,7 @@ def binary_cross_entropy_with_logits(
     >>> round(float(ops.binary_cross_entropy_with_logits(a, b).numpy()), 3)
     0.41
     """
+    target = of_shape(target, x.shape, "the target")
     softplus = log_one_and_exp(neg(x))
     if pos_weight is not None:
         softplus = mul(softplus, add(mul(sub(pos_weight, 1.0), target), 1.0))

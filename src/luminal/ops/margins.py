@@ -9,7 +9,7 @@ from typing import Any
 from ..graph.dtype import i64
 from ..graph.tensor import Tensor
 from .activation import logsigmoid
-from .base import extent, floating, positions, promoting, tensor_of
+from .base import extent, floating, of_shape, positions, promoting, tensor_of
 from .clamping import clamp
 from .elementwise import add, div, maximum, minimum, mul, neg, square, sub
 from .indexing import gather
@@ -170,11 +170,12 @@ def multi_margin_loss(
     >>> ops.multi_margin_loss(cx.constant([[0.25, 0.5]]), cx.constant([1])).numpy()
     array(0.375, dtype=float32)
     """
-    at = target.cast(i64).unsqueeze(-1)
+    at = of_shape(target.cast(i64), x.shape[:-1], "the target").unsqueeze(-1)
     gap = maximum(add(sub(x, gather(x, -1, at)), margin), 0.0)
     gap = square(gap) if p == 2 else gap
     if weight is not None:
-        gap = mul(gap, gather(weight.cast(x.dtype).expand(x.shape), -1, at))
+        weight = of_shape(weight.cast(x.dtype), x.shape[-1:], "the weight of classes")
+        gap = mul(gap, gather(weight.expand(x.shape), -1, at))
     own = eq(positions(x, x.ndim - 1), at)
     total = reduce("sum", where(own, 0.0, gap), x.ndim - 1)
     return reduced(div(total, float(extent(x, x.ndim - 1).constant)), reduction)
@@ -189,7 +190,7 @@ def multilabel_margin_loss(x: Tensor, target: Tensor, *, reduction: str = "mean"
     array(0.375, dtype=float32)
     """
     last = x.ndim - 1
-    classes = target.cast(i64)
+    classes = of_shape(target.cast(i64), x.shape, "the target")
     real = eq(lt(classes, 0).cast(i64).scan("sum", last), 0)  # before the first -1
     safe = where(real, classes, 0)
     hit = logical_and(real.unsqueeze(-1), eq(safe.unsqueeze(-1), positions(x, last).unsqueeze(-2)))

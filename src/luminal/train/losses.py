@@ -9,7 +9,7 @@ from ..errors import InputError
 from ..graph.dtype import DType, f32, f64, i64
 from ..graph.index import Index
 from ..graph.tensor import Tensor
-from ..ops.base import extent
+from ..ops.base import extent, of_shape
 from .checkpoint import checkpoint
 
 
@@ -44,6 +44,7 @@ def linear_cross_entropy(
 
     wide = f64 if x.dtype is f64 else f32  # sums of f16 may be too large for it
     tokens = extent(x, 0)
+    target = of_shape(target, (tokens,), "the target")
     ends = [tokens * n // chunks for n in range(chunks + 1)]
     total = None
     for start, end in itertools.pairwise(ends):
