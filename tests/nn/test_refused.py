@@ -43,6 +43,20 @@ refuse("MultiLabelMarginLoss", to=(SCORES, whole(1, 4, high=4)))
 refuse("HuberLoss", delta=-1.0, to=(SCORES, SCORES))
 refuse("SmoothL1Loss", beta=-1.0, to=(SCORES, SCORES))
 
+# ---- normalisations
+
+for n, ranks in enumerate([(1, 4), (2, 3, 5), (3, 4, 6)], 1):
+    for rank in ranks:
+        refuse(f"BatchNorm{n}d", 2, label=f"rank {rank}", to=normal(*(2,) * rank))
+for n in (1, 2, 3):
+    for rank in (n, n + 3):
+        refuse(f"InstanceNorm{n}d", 2, label=f"rank {rank}", to=normal(*(2,) * rank))
+    refuse(f"InstanceNorm{n}d", 2, label="one value", to=normal(2, *(1,) * n))
+    refuse(f"BatchNorm{n}d", 2, label="one value", to=normal(1, 2, *(1,) * n))
+refuse("SyncBatchNorm", 2, to=normal(2))
+refuse("BatchNorm2d", 1, label="channels", to=normal(2, 4, 3, 3))
+refuse("GroupNorm", 2, 1, label="channels", to=normal(2, 4, 3))
+
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(name: str) -> None:
@@ -53,7 +67,7 @@ def test_refused(name: str) -> None:
     graph = Graph()
     with pytest.raises(LuminalError):
         call = {n: constant(graph, v) for n, v in spec.call.items()}
-        spec.ours(graph)(*(graph.tensor(a.shape, a.dtype) for a in spec.inputs), **call)
+        spec.ours(graph).train()(*(graph.tensor(a.shape, a.dtype) for a in spec.inputs), **call)
 
 
 def test_as_many_targets_as_rows_in_each_run() -> None:

@@ -6,10 +6,10 @@ from inspect import Signature, signature
 from typing import Any
 
 from ..graph.tensor import Tensor
+from . import norm
 from .conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from .linear import Linear
 from .module import Module
-from .norm import BatchNorm, InstanceNorm
 
 
 class LazyModule(Module):
@@ -48,11 +48,16 @@ def _lazy(full: type[Module], dim: int, **defaults: Any) -> type[Module]:
 
 
 LazyLinear = _lazy(Linear, -1)
-LazyConv1d, LazyConv2d, LazyConv3d = (_lazy(full, 1) for full in (Conv1d, Conv2d, Conv3d))
-LazyConvTranspose1d, LazyConvTranspose2d, LazyConvTranspose3d = (
-    _lazy(full, 1) for full in (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)
+LazyConv1d, LazyConv2d, LazyConv3d = (
+    _lazy(full, -1 - full.spatial) for full in (Conv1d, Conv2d, Conv3d)
 )
-LazyBatchNorm1d = LazyBatchNorm2d = LazyBatchNorm3d = _lazy(BatchNorm, 1)
-LazyInstanceNorm1d = LazyInstanceNorm2d = LazyInstanceNorm3d = _lazy(
-    InstanceNorm, 1, affine=True, track_running_stats=True
+LazyConvTranspose1d, LazyConvTranspose2d, LazyConvTranspose3d = (
+    _lazy(full, -1 - full.spatial) for full in (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)
+)
+LazyBatchNorm1d, LazyBatchNorm2d, LazyBatchNorm3d = (
+    _lazy(full, 1) for full in (norm.BatchNorm1d, norm.BatchNorm2d, norm.BatchNorm3d)
+)
+LazyInstanceNorm1d, LazyInstanceNorm2d, LazyInstanceNorm3d = (
+    _lazy(full, -full.ranks[0], affine=True, track_running_stats=True)
+    for full in (norm.InstanceNorm1d, norm.InstanceNorm2d, norm.InstanceNorm3d)
 )

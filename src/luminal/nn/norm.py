@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import ops
+from ..errors import ShapeError
 from ..graph.graph import Graph
 from ..graph.tensor import Tensor
+from ..ops.normalisation import several
 from . import init
 from .module import Module
 
@@ -94,6 +96,7 @@ class _Statistics(Module):
     training these become donated states of the graph; without momentum they are averages over all
     runs, which are counted."""
 
+    ranks: tuple[int, ...] = ()  # how many dimensions inputs may have; empty: any number
     running_mean: Tensor | None
     running_var: Tensor | None
     num_batches_tracked: Tensor | None
@@ -111,6 +114,11 @@ class _Statistics(Module):
         counted = track and momentum is None
         count = init.filled(graph, (), 0, "i64") if counted else None
         self.register_buffer("num_batches_tracked", count)
+
+    def _check(self, x: Tensor) -> None:
+        if self.ranks and x.ndim not in self.ranks:
+            ranks = " or ".join(map(str, self.ranks))
+            raise ShapeError(f"{type(self).__name__} takes {ranks} dimensions, not {x}")
 
     def _update(self, mean: Tensor, variance: Tensor) -> None:
         """The running statistics after a run that saw these."""
@@ -146,13 +154,18 @@ class InstanceNorm(_Statistics):
         self._add(graph, num_features, eps, momentum, affine, track_running_stats, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        own = self.training or self.running_mean is None
-        if own and self.running_mean is not None:
-            dims = list(range(2, x.ndim))
-            self._update(ops.mean(ops.mean(x, dims), 0), ops.mean(ops.var(x, dims), 0))
-        return ops.instance_norm(
+        self._check(x)
+        if x.ndim + 1 in self.ranks:  # without a batch
+            return self.forward(x.unsqueeze(0)).squeeze(0)
+        own, dims = self.training or self.running_mean is None, list(range(2, x.ndim))
+        if own:
+            several(x, dims)
+        result = ops.instance_norm(
             x, self.running_mean, self.running_var, self.weight, self.bias, own, 0.0, self.eps
         )
+        if own and self.running_mean is not None:
+            self._update(ops.mean(ops.mean(x, dims), 0), ops.mean(ops.var(x, dims), 0))
+        return result
 
 
 class BatchNorm(_Statistics):
@@ -171,13 +184,15 @@ class BatchNorm(_Statistics):
         self._add(graph, num_features, eps, momentum, affine, track_running_stats, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
+        self._check(x)
         own = self.training or self.running_mean is None
+        result = ops.batch_norm(
+            x, self.running_mean, self.running_var, self.weight, self.bias, own, 0.0, self.eps
+        )
         if own and self.running_mean is not None:
             dims = [0, *range(2, x.ndim)]
             self._update(ops.mean(x, dims), ops.var(x, dims))
-        return ops.batch_norm(
-            x, self.running_mean, self.running_var, self.weight, self.bias, own, 0.0, self.eps
-        )
+        return result
 
 
 class SyncBatchNorm(BatchNorm):
@@ -195,5 +210,61 @@ class SyncBatchNorm(BatchNorm):
         super().__init__(graph, num_features, eps, momentum, affine, track_running_stats, dtype)
 
 
-BatchNorm1d = BatchNorm2d = BatchNorm3d = BatchNorm
-InstanceNorm1d = InstanceNorm2d = InstanceNorm3d = InstanceNorm
+class BatchNorm1d(BatchNorm):
+    """BatchNorm of (N, C) or (N, C, L).
+
+    >>> nn.BatchNorm1d(cx, 8)(cx.tensor((2, 8, 5))).shape
+    (2, 8, 5)
+    """
+
+    ranks = (2, 3)
+
+
+class BatchNorm2d(BatchNorm):
+    """BatchNorm of (N, C, H, W).
+
+    >>> nn.BatchNorm2d(cx, 8)(cx.tensor((2, 8, 4, 4))).shape
+    (2, 8, 4, 4)
+    """
+
+    ranks = (4,)
+
+
+class BatchNorm3d(BatchNorm):
+    """BatchNorm of (N, C, D, H, W).
+
+    >>> nn.BatchNorm3d(cx, 8)(cx.tensor((2, 8, 4, 4, 4))).shape
+    (2, 8, 4, 4, 4)
+    """
+
+    ranks = (5,)
+
+
+class InstanceNorm1d(InstanceNorm):
+    """InstanceNorm of (N, C, L) or (C, L).
+
+    >>> nn.InstanceNorm1d(cx, 8)(cx.tensor((8, 5))).shape
+    (8, 5)
+    """
+
+    ranks = (2, 3)
+
+
+class InstanceNorm2d(InstanceNorm):
+    """InstanceNorm of (N, C, H, W) or (C, H, W).
+
+    >>> nn.InstanceNorm2d(cx, 8)(cx.tensor((8, 4, 4))).shape
+    (8, 4, 4)
+    """
+
+    ranks = (3, 4)
+
+
+class InstanceNorm3d(InstanceNorm):
+    """InstanceNorm of (N, C, D, H, W) or (C, D, H, W).
+
+    >>> nn.InstanceNorm3d(cx, 8)(cx.tensor((8, 4, 4, 4))).shape
+    (8, 4, 4, 4)
+    """
+
+    ranks = (4, 5)

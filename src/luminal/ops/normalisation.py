@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..errors import ShapeError
 from ..graph.tensor import Tensor
-from .base import Dims, Size, floating, same_size
+from .base import Dims, Size, count, extent, floating, of_shape, same_size
 from .elementwise import add, mul, square, sub
 from .math import rsqrt
 from .reduction import mean
@@ -43,7 +43,18 @@ def affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
 
 def per_channel(x: Tensor, values: Tensor | None) -> Tensor | None:
     """(channels,) shaped to broadcast along dimension 1 of x."""
-    return None if values is None else values.reshape((-1, *(1,) * (x.ndim - 2)))
+    if values is None:
+        return None
+    if x.ndim < 2:
+        raise ShapeError(f"(batch, channels, ...) is normalised, not {x}")
+    values = of_shape(values, (extent(x, 1),), "what each channel has")
+    return values.reshape((-1, *(1,) * (x.ndim - 2)))
+
+
+def several(x: Tensor, dims: Sequence[int]) -> None:
+    """More than one value is needed for a variance. Raises ShapeError."""
+    if count(x, dims) == 1:
+        raise ShapeError(f"more than one value of each channel is expected, not {x}")
 
 
 @floating
@@ -124,6 +135,7 @@ def batch_norm(
     scale, shift = per_channel(x, weight), per_channel(x, bias)
     if training or running_mean is None or running_var is None:
         dims = (0, *range(2, x.ndim))
+        several(x, dims)
         return affine(moments(x, dims, eps)[0], scale, shift)
     factor = rsqrt(add(running_var, eps))
     if weight is not None:
