@@ -169,6 +169,7 @@ for _name in ("Softmax", "Softmin", "LogSoftmax"):
 add("Softmax2d", to=IMAGE)
 add("Unflatten", 1, (2, 2), to=IMAGE)
 add("Unfold", (2, 3), 1, 1, 2, to=IMAGE)
+add("CircularPad1d", (2, -1), label="cut", to=normal(2, 5))
 add("Fold", (4, 5), (2, 3), 1, 1, 2, to=normal(2, 12, 9))
 add("PixelShuffle", 2, to=IMAGE)
 add("PixelUnshuffle", 2, to=normal(1, 2, 4, 6))

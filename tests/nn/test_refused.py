@@ -57,6 +57,14 @@ refuse("SyncBatchNorm", 2, to=normal(2))
 refuse("BatchNorm2d", 1, label="channels", to=normal(2, 4, 3, 3))
 refuse("GroupNorm", 2, 1, label="channels", to=normal(2, 4, 3))
 
+# ---- shapes
+
+ROW = normal(2, 5)
+refuse("GLU", to=ROW)
+refuse("CircularPad1d", (6, 0), to=ROW)
+refuse("ReflectionPad1d", 9, to=ROW)
+refuse("ReflectionPad2d", (0, 0, 0, 5), to=normal(1, 5, 6))
+
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(name: str) -> None:

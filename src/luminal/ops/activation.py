@@ -251,7 +251,8 @@ def swiglu(x: Tensor, gate: Value | None = None, dim: int = -1) -> Tensor:
 
 
 def halves(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """A dimension of even size, cut in the middle."""
+    """A dimension of even size, cut in the middle. Raises ShapeError."""
     dim = dim_of(x, dim)
-    half = extent(x, dim) // 2
+    half, odd = extent(x, dim) // 2, extent(x, dim) % 2
+    x.graph.require(-odd, f"the dimension that is halved must be even, not {dim} of {x}")
     return x.narrow(dim, 0, half), x.narrow(dim, half, half)

@@ -222,7 +222,15 @@ def pad(x: Tensor, widths: Sequence[int], mode: str = "constant", value: Number 
 
 
 def _pad_mode(x: Tensor, dim: int, before: int, after: int, mode: str) -> Tensor:
+    if mode == "circular":  # what is cut off does not come back at the other end
+        cut = [max(-width, 0) if isinstance(width, int) else 0 for width in (before, after)]
+        x = x.narrow(dim, cut[0], extent(x, dim) - cut[0] - cut[1])
+        before, after = before + cut[0], after + cut[1]
     n = extent(x, dim)
+    if mode in ("circular", "reflect"):
+        most = n if mode == "circular" else n - 1
+        for width in (before, after):
+            x.graph.require(most - width, f"{mode} padding by {width}: at most {most} of {x}")
     at = Index.of(f"i{dim}") - before
     if mode == "replicate":
         at = at.maximum(0).minimum(n - 1)

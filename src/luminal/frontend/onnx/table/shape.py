@@ -212,19 +212,19 @@ def pad(
 
 
 def _bordered(x: Tensor, d: int, before: Any, after: Any, mode: str) -> Tensor:
-    """Elements are cut off first; reflections go back and forth, however wide."""
+    """Elements are cut off first; reflections go back and forth, and wraps around, however wide."""
     if isinstance(before, int) and isinstance(after, int) and min(before, after) < 0:
         size = extent(x, d) + min(before, 0) + min(after, 0)
         x = x.narrow(d, max(-before, 0), size)
         before, after = max(before, 0), max(after, 0)
     n = extent(x, d)
     left = [n - 1 - width for width in (before, after)]
-    if mode != "reflect" or all(i.is_constant and i.constant >= 0 for i in left):
+    if mode == "replicate" or all(i.is_constant and i.constant >= 0 for i in left):
         return ops.pad(x, [0, 0] * (x.ndim - 1 - d) + [before, after], mode)
-    round_trip = ((n - 1) * 2).maximum(1)
-    at = (Index.of(f"i{d}") - before) % round_trip
+    period = n if mode == "circular" else ((n - 1) * 2).maximum(1)
+    at = (Index.of(f"i{d}") - before) % period
     index = [Index.of(f"i{k}") for k in range(x.ndim)]
-    index[d] = at.minimum(round_trip - at)
+    index[d] = at if mode == "circular" else at.minimum(period - at)
     return x.read([*x.shape[:d], n + before + after, *x.shape[d + 1 :]], index)
 
 
