@@ -321,3 +321,10 @@ def test_embedding_bag_rounds_once() -> None:
     got = value(ops.embedding_bag(*given[:2], mode="sum", per_sample_weights=given[2]))
     exact = (table.double()[index] * weights.double().unsqueeze(-1)).sum(1)
     assert np.array_equal(got.astype(np.float32), exact.bfloat16().float().numpy())
+
+
+@pytest.mark.parametrize("kind", [nn.Embedding, nn.EmbeddingBag])
+def test_the_row_of_padding_starts_as_zero(kind: Any) -> None:
+    graph = Graph()
+    table = graph.values[kind(graph, 3, 4, padding_idx=1).weight.node]
+    assert [bool(row.any()) for row in table] == [True, False, True]

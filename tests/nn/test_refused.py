@@ -65,6 +65,30 @@ refuse("CircularPad1d", (6, 0), to=ROW)
 refuse("ReflectionPad1d", 9, to=ROW)
 refuse("ReflectionPad2d", (0, 0, 0, 5), to=normal(1, 5, 6))
 
+# ---- options
+
+IMAGE = normal(1, 2, 5, 5)
+refuse("Conv2d", 2, 2, 3, 2, "same", to=IMAGE)
+refuse("Conv2d", 2, 2, 3, 2, "same", label="reflect", padding_mode="reflect", to=IMAGE)
+refuse("ConvTranspose2d", 2, 2, 3, 2, 1, 2, to=IMAGE)
+refuse("GELU", "foo", to=ROW)
+refuse("LocalResponseNorm", 0, to=IMAGE)
+WHOLE = {"attn_mask": whole(3, 3, high=2)}
+refuse("MultiheadAttention", 4, 2, to=(normal(3, 1, 4),) * 3, call=WHOLE)
+refuse("Embedding", 7, 4, 7, to=whole(3, high=7))
+refuse("EmbeddingBag", 7, 4, label="padding", padding_idx=-8, to=whole(3, 2, high=7))
+for mode in ("mean", "max"):
+    refuse("EmbeddingBag", 7, 4, label=f"{mode} weights", mode=mode, to=whole(3, 2, high=7),
+           call={"per_sample_weights": normal(3, 2)})  # fmt: skip
+refuse("EmbeddingBag", 7, 4, to=whole(3, 2, high=7), call={"offsets": np.array([0, 2])})
+STEPS = normal(3, 2, 4)
+refuse("LSTM", 4, 5, label="proj_size", proj_size=5, to=STEPS)
+refuse("LSTM", 4, 5, 0, label="layers", to=STEPS)
+refuse("GRU", 4, 5, 2, label="dropout", dropout=1.5, to=STEPS)
+refuse("GRU", 4, 0, label="width", to=STEPS)
+refuse("RNN", 4, 5, label="kind", nonlinearity="foo", to=STEPS)
+refuse("RNNCell", 4, 5, label="kind", nonlinearity="foo", to=normal(2, 4))
+
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(name: str) -> None:

@@ -579,7 +579,7 @@ class Methods:
     def hardswish(self) -> Tensor:
         """x hardsigmoid(x)."""
     def hardtanh(self, min_val: builtins.float = ..., max_val: builtins.float = ...) -> Tensor:
-        """x limited to min_val .. max_val."""
+        """x limited to min_val .. max_val, whole numbers for integers."""
     def heaviside(self, values: Tensor) -> Tensor:
         """1 above 0, `values` at 0, else 0."""
     def hinge_embedding_loss(self, target: Tensor, margin: builtins.float = ..., *, reduction:

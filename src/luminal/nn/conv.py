@@ -11,6 +11,7 @@ from ..errors import ShapeError
 from ..graph.graph import Graph
 from ..graph.tensor import Tensor
 from ..ops.base import per_dim
+from ..ops.conv import sides_of
 from . import init
 from .module import Module
 
@@ -47,10 +48,9 @@ class _Convolution(Module):
     def forward(self, x: Tensor) -> Tensor:
         padding = self.padding
         if self.padding_mode != "zeros":
-            if isinstance(padding, str):
-                raise ShapeError(f"padding {padding!r} goes with padding_mode 'zeros' only")
-            sides = per_dim(padding, self.spatial, "padding", 0)
-            widths = [w for side in reversed(sides) for w in (side, side)]
+            given = (self.kernel_size, self.dilation, self.stride)
+            sides = sides_of(padding, *(per_dim(v, self.spatial, "windows") for v in given))
+            widths = [w for side in reversed(sides) for w in side]
             x, padding = ops.pad(x, widths, self.padding_mode), 0
         return type(self).function(
             x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import ops
+from ..errors import InputError
 from ..graph.graph import Graph
 from ..graph.tensor import Tensor
 from . import init
@@ -55,6 +56,16 @@ class Bilinear(Module):
         return ops.bilinear(a, b, self.weight, self.bias)
 
 
+def _table(graph: Graph, rows: int, width: int, padding: int | None, dtype: Any) -> Tensor:
+    """Random rows, that of padding 0. Raises InputError."""
+    if padding is not None and not -rows <= padding < rows:
+        raise InputError(f"padding_idx {padding} is none of {rows} rows")
+    weight = init.normal(graph, (rows, width), 1.0, dtype)
+    if padding is not None and weight.node in graph.values:
+        graph.values[weight.node][padding] = 0
+    return weight
+
+
 class Embedding(Module):
     """Rows of a table at integer indices: (...) to (..., embedding_dim). That of padding_idx starts
     as 0 and is not trained.
@@ -68,17 +79,16 @@ class Embedding(Module):
         padding_idx: int | None = None, *, dtype: Any = "f32",
     ) -> None:  # fmt: skip
         super().__init__()
-        self.weight = init.normal(graph, (num_embeddings, embedding_dim), 1.0, dtype)
+        self.weight = _table(graph, num_embeddings, embedding_dim, padding_idx, dtype)
         self.padding_idx = padding_idx
-        if padding_idx is not None and self.weight.node in graph.values:
-            graph.values[self.weight.node][padding_idx] = 0
 
     def forward(self, index: Tensor) -> Tensor:
         return ops.embedding(index, self.weight, self.padding_idx)
 
 
 class EmbeddingBag(Module):
-    """The sum, mean or maximum of the rows of a table in each bag of indices.
+    """The sum, mean or maximum of the rows of a table in each bag of indices. That of padding_idx
+    starts as 0 and does not count.
 
     >>> nn.EmbeddingBag(cx, 100, 8)(cx.tensor((4, 6), "i64")).shape
     (4, 8)
@@ -89,7 +99,7 @@ class EmbeddingBag(Module):
         include_last_offset: bool = False, padding_idx: int | None = None, dtype: Any = "f32",
     ) -> None:  # fmt: skip
         super().__init__()
-        self.weight = init.normal(graph, (num_embeddings, embedding_dim), 1.0, dtype)
+        self.weight = _table(graph, num_embeddings, embedding_dim, padding_idx, dtype)
         self.mode, self.padding_idx = mode, padding_idx
         self.include_last_offset = include_last_offset
 

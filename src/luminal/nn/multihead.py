@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from .. import ops
-from ..errors import ShapeError
+from ..errors import DTypeError, ShapeError
 from ..graph.dtype import boolean
 from ..graph.graph import Graph
 from ..graph.tensor import Tensor
@@ -142,6 +142,8 @@ class MultiheadAttention(Module):
 
 def _summand(mask: Tensor, like: Tensor) -> Tensor:
     """0 where a bool mask lets see, else minus infinity."""
+    if mask.dtype is not boolean and not mask.dtype.is_float:
+        raise DTypeError(f"masks are bool, or floats that are added, not {mask}")
     if mask.dtype is not boolean:
         return mask.cast(like.dtype)
     return ops.where(mask, float("-inf"), ops.zeros_like(mask, like.dtype))

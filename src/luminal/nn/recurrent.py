@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from .. import ops
-from ..errors import ShapeError, Unsupported
+from ..errors import InputError, ShapeError, Unsupported
 from ..graph.graph import Graph
 from ..graph.tensor import Tensor
 from ..ops.recurrent import KINDS, Cell, State, recurrent, recurrent_cell
@@ -25,6 +25,8 @@ class _Recurrent(Module):
         self, graph: Graph, inputs: int, hidden: int, gates: int, bias: bool, suffix: str,
         dtype: Any, out: int | None = None,
     ) -> None:  # fmt: skip
+        if hidden < 1:
+            raise InputError(f"hidden_size {hidden}: at least 1 is expected")
         bound, out = 1 / math.sqrt(hidden), out or hidden
         shapes: dict[str, tuple[int, ...]] = {
             "weight_ih": (gates * hidden, inputs), "weight_hh": (gates * hidden, out),
@@ -43,6 +45,11 @@ class _Recurrent(Module):
         return Cell(w_ih, w_hh, *rest)
 
 
+def _check_kind(kind: str) -> None:
+    if kind not in KINDS:
+        raise InputError(f'nonlinearity is "tanh" or "relu", not {kind!r}')
+
+
 class RNNCellBase(_Recurrent):
     """One step of a recurrent layer.
 
@@ -55,6 +62,7 @@ class RNNCellBase(_Recurrent):
     def _build(
         self, graph: Graph, inputs: int, hidden: int, bias: bool, kind: str, dtype: Any
     ) -> None:
+        _check_kind(kind)
         self.hidden_size, self.step_kind = hidden, kind
         self._add_weights(graph, inputs, hidden, KINDS[kind][1], bias, "", dtype)
 
@@ -124,6 +132,12 @@ class RNNBase(_Recurrent):
         self, graph: Graph, inputs: int, hidden: int, layers: int, bias: bool, batch_first: bool,
         dropout: float, bidirectional: bool, kind: str, dtype: Any, proj_size: int = 0,
     ) -> None:  # fmt: skip
+        _check_kind(kind)
+        if layers < 1 or not 0 <= dropout <= 1 or not 0 <= proj_size < max(hidden, 1):
+            raise InputError(
+                f"{layers} layers of width {hidden}, proj_size {proj_size}, dropout {dropout}: at "
+                "least one layer, a narrower projection and a probability are expected"
+            )
         self.hidden_size, self.num_layers, self.batch_first = hidden, layers, batch_first
         self.dropout, self.proj_size, self.step_kind = dropout, proj_size, kind
         self.suffixes = ["", "_reverse"] if bidirectional else [""]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ..errors import InputError
 from ..graph.tensor import Tensor
 from .base import Value, composite, dim_of, extent, floating
 from .clamping import clamp, limited
@@ -34,11 +35,13 @@ def relu6(x: Tensor) -> Tensor:
 
 
 def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
-    """x limited to min_val .. max_val.
+    """x limited to min_val .. max_val, whole numbers for integers.
 
     >>> ops.hardtanh(cx.constant([-9.0, 0.5])).numpy()
     array([-1. ,  0.5], dtype=float32)
     """
+    if x.dtype.is_integer:
+        return limited(x, int(min_val), int(max_val))
     return limited(x, min_val, max_val)
 
 
@@ -59,6 +62,8 @@ def prelu(x: Tensor, weight: Tensor) -> Tensor:
     """
     if weight.ndim and x.ndim > 1:
         weight = weight.reshape((-1, *(1,) * (x.ndim - 2)))
+    if x.ndim == 0:
+        weight = weight.reshape(())
     return where(gt(x, 0), x, mul(x, weight))
 
 
@@ -139,6 +144,8 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     >>> ops.gelu(cx.constant([-1.0, 0.0, 1.0])).numpy().round(4)
     array([-0.1587,  0.    ,  0.8413], dtype=float32)
     """
+    if approximate not in ("none", "tanh"):
+        raise InputError(f'gelu: approximate is "none" or "tanh", not {approximate!r}')
     if approximate == "tanh":
         inner = mul(mul(x, add(mul(mul(x, x), 0.044715), 1.0)), math.sqrt(2 / math.pi))
         # (1 + tanh(y)) / 2 = sigmoid(2 y)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..errors import ShapeError
+from ..errors import InputError, ShapeError
 from ..graph.dtype import f32, i64
 from ..graph.index import Index
 from ..graph.tensor import Tensor
@@ -58,6 +58,10 @@ def embedding_bag(
     array([[2.],
            [3.]], dtype=float32)
     """
+    if per_sample_weights is not None and mode != "sum":
+        raise InputError(f'embedding_bag: per_sample_weights go with mode "sum", not {mode!r}')
+    if index.ndim == 2 and offsets is not None:
+        raise ShapeError("embedding_bag: offsets go with a vector of indices, not with a matrix")
     if index.ndim == 2:
         each = extent(index, 1)
         offsets = index.graph.iota((index.shape[0],), Index.of("i0") * each, i64)

@@ -15,13 +15,15 @@ from .linalg import contract
 Numbers = int | Sequence[int]
 
 
-def _padding(
-    padding: Numbers | str, kernel: Sequence[int], dilation: Sequence[int]
+def sides_of(
+    padding: Numbers | str, kernel: Sequence[int], dilation: Sequence[int], stride: Sequence[int]
 ) -> list[tuple[int, int]]:
     """(before, after) for each spatial dimension; "same" as PyTorch splits it."""
     if padding == "valid":
         return [(0, 0)] * len(kernel)
     if padding == "same":
+        if any(step != 1 for step in stride):
+            raise ShapeError(f'padding "same" goes with a stride of 1, not {tuple(stride)}')
         totals = [d * (k - 1) for k, d in zip(kernel, dilation)]
         return [(t // 2, t - t // 2) for t in totals]
     if isinstance(padding, str):
@@ -70,7 +72,8 @@ def _conv(
     if not same_size(extent(x, 1), extent(weight, 1) * groups):
         raise ShapeError(f"conv{n}d: {groups} groups of channels do not fit {x} and {weight}")
     kernel = [int(extent(weight, 2 + d)) for d in range(n)]
-    widths = _padding(padding, kernel, per_dim(dilation, n, "dilation"))
+    spread, steps = per_dim(dilation, n, "dilation"), per_dim(stride, n, "stride")
+    widths = sides_of(padding, kernel, spread, steps)
     return convolution(x, weight, bias, stride, widths, dilation, groups)
 
 
@@ -130,6 +133,10 @@ def _conv_transpose(
     if not same_size(extent(x, 1), extent(weight, 0)):
         raise ShapeError(f"conv_transpose{n}d: the channels of {x} do not fit {weight}")
     sides = [(p, p) for p in per_dim(padding, n, "padding", 0)]
+    given = ((stride, "stride"), (dilation, "dilation"), (output_padding, "output_padding"))
+    for step, apart, extra in zip(*(per_dim(value, n, what, 0) for value, what in given)):
+        if extra >= max(step, apart):
+            raise ShapeError(f"output_padding {extra}: less than stride or dilation is expected")
     return transposed_convolution(x, weight, bias, stride, sides, output_padding, groups, dilation)
 
 
@@ -230,14 +237,19 @@ def unfold(
     x: Tensor, kernel_size: Numbers, dilation: Numbers = 1, padding: Numbers = 0,
     stride: Numbers = 1,
 ) -> Tensor:  # fmt: skip
-    """Patches as columns, as `torch.nn.functional.unfold`: (batch, c kernel, positions).
+    """Patches as columns, as `torch.nn.functional.unfold`: (batch, c kernel, positions), or
+    without batch.
 
     >>> ops.unfold(ops.ones(cx, (1, 3, 8, 8)), 3).shape
     (1, 27, 36)
     """
+    if x.ndim == 3:
+        return unfold(x.unsqueeze(0), kernel_size, dilation, padding, stride).squeeze(0)
+    if x.ndim != 4:
+        raise ShapeError(f"unfold takes (batch, channels, height, width), got {x}")
     kernel = per_dim(kernel_size, 2, "kernel_size")
     spread, steps = per_dim(dilation, 2, "dilation"), per_dim(stride, 2, "stride")
-    x = pad_spatial(x, _padding(padding, kernel, spread))
+    x = pad_spatial(x, sides_of(padding, kernel, spread, steps))
     windows = x.windows((2, 3), kernel, steps, spread)  # (batch, c, rows, columns, kh, kw)
     return windows.permute(0, 1, 4, 5, 2, 3).flatten(4, 5).flatten(1, 3)
 

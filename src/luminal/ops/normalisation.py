@@ -156,6 +156,8 @@ def local_response_norm(
     """
     from .powers import pow
 
+    if size < 1:
+        raise ShapeError(f"local_response_norm over {size} channels: at least 1 is expected")
     before = size // 2
     widths = [(0, 0), (before, size - 1 - before)] + [(0, 0)] * (x.ndim - 2)
     near = mean(square(x).pad(widths).unfold(1, size, 1), -1)
