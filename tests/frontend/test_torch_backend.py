@@ -204,9 +204,20 @@ def test_results_belong_to_the_caller():
     assert first.tolist() == [2.0] * 4 and second.tolist() == [6.0] * 4
 
 
-def test_equal_results_do_not_share_memory():
-    a, b = compiled(lambda x: (x + 1, (x + 1).clone()))(torch.zeros(3))
-    a.zero_()
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x + 1, (x + 1).clone()),
+        lambda x: (lambda h: (h, h * 1))(x + 1),
+        lambda x: (lambda h: (h, F.dropout(h, 0.5, False) * 1.0))(x + 1),
+        lambda x: (torch.ones(3), torch.ones(3) * 1),
+    ],
+)
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("device", ["auto", "reference"])
+def test_equal_results_do_not_share_memory(function, trained, device):
+    a, b = compiled(function, options={"device": device})(torch.zeros(3, requires_grad=trained))
+    a.detach().zero_()
     assert b.tolist() == [1.0] * 3
 
 

@@ -83,7 +83,7 @@ class Engine(Protocol):
         """What people may look at; None where that is not known."""
 
     def output(self, number: int) -> np.ndarray:
-        """The array of an output of the last run."""
+        """The array of an output of the last run; no other output's, also where they are equal."""
 
     @property
     def can_launch(self) -> bool:

@@ -45,7 +45,9 @@ class Interpreted(Copying):
         return []  # no kernels
 
     def output(self, number: int) -> np.ndarray:
-        return self._results[self._program.roots[number]]
+        roots = self._program.roots
+        array = self._results[roots[number]]
+        return array.copy() if roots[number] in roots[:number] else array
 
     def state(self, port: int) -> np.ndarray:
         return self._feeds[self._sources[port]].copy()

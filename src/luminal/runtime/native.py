@@ -54,6 +54,7 @@ class Native:
         self._states, self.states = dict(plan.states), plan.states_of_ports
         self._state_shapes: dict[int, tuple[int, ...]] = {}
         self._shared = {new: old for old, new in plan.in_place}
+        self._repeated = {n for n, memory in enumerate(plan.outputs) if memory in plan.outputs[:n]}
         elsewhere = persistent | self._shared.keys()
         self._results = [m for m in self._result_memories() if m not in elsewhere]
         swapped = {new: old for old, new in plan.states if new in self._results}
@@ -247,8 +248,8 @@ class Native:
         replaced = [old for old, new in self._swapped if new == memory]
         if replaced:
             return self._array(replaced[0]).copy()
-        mine = memory not in self._persistent and memory not in self._shared
-        return self._array(memory) if mine else self._value(memory).copy()
+        copied = memory in self._persistent or memory in self._shared or number in self._repeated
+        return self._value(memory).copy() if copied else self._array(memory)
 
     def state(self, port: int) -> np.ndarray:
         memory = self._plan.ports[port]

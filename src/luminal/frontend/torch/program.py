@@ -365,7 +365,7 @@ def _finished(tensor: torch.Tensor, spec: OutSpec) -> torch.Tensor:
     if spec.back is not None:
         tensor = tensor.permute(spec.back)
     if spec.strides is not None:
-        return torch.empty_strided(tensor.shape, spec.strides, dtype=tensor.dtype).copy_(tensor)
+        return tensor.new_empty_strided(tensor.shape, spec.strides).copy_(tensor)
     return tensor
 
 
