@@ -285,6 +285,31 @@ def test_a_condition_that_must_hold_is_computed_natively():
             run(-x)
 
 
+LENGTHS = {
+    "then native": lambda x, n: x[: n.max().item()] * 2,
+    "a view": lambda x, n: x[: n.max().item()],
+    "of a copy": lambda x, n: x[:, :2].flatten()[: n.max().item() // 2],
+    "two": lambda x, n: torch.cat([x[: n.max().item()].sin(), x[n.min().item() :] @ x.T @ x]),
+}
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_lengths_that_depend_on_values(name):
+    run, x = compiled(LENGTHS[name]), torch.randn(5, 4)
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        for n in (torch.tensor([3, 2]), torch.tensor([-1, -2])):
+            close(run(x, n), LENGTHS[name](x, n))
+    assert report().native and not report().failures
+
+
+def test_a_part_that_reads_what_is_computed_from_it_is_a_fault_of_ours(monkeypatch):
+    monkeypatch.setattr("luminal.frontend.torch.record.tells_sizes", lambda node: False)
+    run, x = compiled(LENGTHS["a view"]), torch.randn(5, 4)
+    with torch._dynamo.config.patch(capture_scalar_outputs=True), pytest.warns(RuntimeWarning):
+        close(run(x, torch.tensor([3, 2])), x[:3])
+    assert "computed from it" in report().failures[0]
+
+
 def test_slices_from_the_end_and_sizes_that_guards_make_equal():
     def function(x):
         size = x.shape[0]

@@ -51,6 +51,17 @@ def test_one_tensor_is_one_input():
     np.testing.assert_allclose(found, model(x).detach(), rtol=1e-5, atol=1e-6)
 
 
+def test_equal_results_are_outputs_of_their_own():
+    class Several(nn.Module):
+        def forward(self, x):
+            y = x + 1
+            return y, y, y.clone(), y * 1
+
+    a, *others = export(Several(), torch.zeros(3))(np.zeros(3, np.float32))
+    a[:] = 0
+    assert [other.tolist() for other in others] == [[1, 1, 1]] * 3
+
+
 def test_exported_sizes_vary(tmp_path):
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
     batch = torch.export.Dim("batch", min=1, max=64)
@@ -73,5 +84,12 @@ def test_what_cannot_be_exported_is_refused():
 
     with pytest.raises(luminal.Unsupported, match="linalg_inv"):
         export(Inverse(), (torch.eye(3),))
+
+    class First(nn.Module):
+        def forward(self, x, n):
+            return x[: n.max().item()]
+
+    with pytest.raises(luminal.Unsupported, match="depends on values"):
+        export(First(), (torch.ones(5), torch.tensor([3, 2])))
     with pytest.raises(luminal.InputError, match="treads"):
         export(nn.Linear(2, 2), (torch.ones(1, 2),), options={"treads": 1})

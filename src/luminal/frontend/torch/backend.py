@@ -21,7 +21,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
 
 from ... import forks
-from ...errors import InputError, Unsupported
+from ...errors import CompileError, InputError, Unsupported
 from . import report
 from .decompose import decompositions, whole_graph
 from .fingerprint import fingerprint
@@ -130,7 +130,13 @@ def compile_graph(
             compiled += compile_part(part, statics, sources, options, whole)
         if not compiled:
             return eager(module)
-        return make_boxed_func(assemble(module, compiled, refused).forward)
+        try:
+            return make_boxed_func(assemble(module, compiled, refused).forward)
+        except CompileError as error:
+            if options.strict:
+                raise
+            report.count_failure(f"{error}")
+            return eager(module)
 
 
 def _users_results() -> int | None:

@@ -16,7 +16,7 @@ from .decompose import decompositions
 from .program import Options
 from .record import REFUSALS, Recorder
 from .report import where
-from .sizes import LARGEST
+from .sizes import LARGEST, whole
 from .split import is_number
 
 
@@ -30,7 +30,8 @@ def export(
     path: where it is saved; `luminal.load(path)` runs it. Inputs are row-major and go by the names
     of forward's arguments, outputs are "output0", "output1", ... dynamic_shapes: as
     `torch.export.export` takes them. options: the fields of `Options`. Raises Unsupported for
-    operations without a rule, and for a model that changes its buffers.
+    operations without a rule, for numbers and sizes that depend on values, and for a model that
+    changes its buffers.
 
     >>> program = luminal.torch.export(torch.nn.Linear(2, 1), torch.ones(3, 2))
     >>> program.inputs
@@ -46,7 +47,8 @@ def export(
     weights = _weights(exported)
     recorder = Recorder(weights.keys())
     for size, ends in exported.range_constraints.items():
-        recorder.graph.dim(str(size), int(ends.lower), int(min(ends.upper, LARGEST)))
+        most = min(whole(ends.upper, LARGEST), LARGEST)
+        recorder.graph.dim(str(size), whole(ends.lower, 0), most)
     _record(recorder, exported.graph)
     chosen = Options.of(options or {})
     program = chosen.compile(recorder.graph)
@@ -88,6 +90,8 @@ def _record(recorder: Recorder, graph: fx.Graph) -> None:
                 recorder.result(node)  # inputs in the order of forward's arguments
             elif node.op == "call_function" and not is_number(node):
                 recorder.record(node)
+            elif node.meta.get("unbacked_bindings"):
+                refused[node] = "a number that depends on values"
         except REFUSALS as error:
             refused[node] = f"{error}".split("\n")[0] or type(error).__name__
     if refused:
@@ -97,4 +101,7 @@ def _record(recorder: Recorder, graph: fx.Graph) -> None:
     for node in results:
         if not isinstance(node, fx.Node):
             raise Unsupported(f"an output that is no tensor: {node!r}")
-        recorder.result(node).output()
+        result = recorder.result(node)
+        while any(result is known for known in recorder.graph.outputs):
+            result = recorder.graph.apply("cast", [result], result.dtype)  # another, of its values
+        result.output()

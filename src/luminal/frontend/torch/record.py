@@ -24,7 +24,7 @@ from ...ops import logical_or, size_tensor, stack
 from ...ops.complex import Complex
 from . import higher
 from .arrays import FROM_TORCH, PAIRS, Pairs, inverse, memory_order
-from .sizes import hint, index_of, known_equal, number_of
+from .sizes import hint, index_of, known_equal, number_of, symbols_of
 from .table import CHECKS, COMPLEX, RULES, SOURCES
 from .table.checks import settled
 from .table.complex import reals
@@ -114,6 +114,8 @@ class Recorder:
     def _apply(self, node: fx.Node) -> Any:
         if node.target is operator.getitem:
             return self._item(node)
+        if tells_sizes(node):
+            raise Unsupported("only its result tells its size")
         if higher.is_higher(node):
             return higher.apply(self, node)
         name = name_of(node.target)
@@ -330,6 +332,14 @@ def name_of(target: Any) -> str:
     if isinstance(target, torch._ops.OpOverload):
         return str(target).removeprefix("aten.")
     return getattr(target, "__name__", str(target))
+
+
+def tells_sizes(node: fx.Node) -> bool:
+    """The result has a size that nothing it is computed from has: one that depends on values."""
+    if not node.meta.get("unbacked_bindings"):
+        return False
+    known = (symbols_of(source.meta.get("val")) for source in node.all_input_nodes)
+    return not symbols_of(node.meta.get("val")) <= set[str]().union(*known)
 
 
 def touches_complex(node: fx.Node) -> bool:

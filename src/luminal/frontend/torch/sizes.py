@@ -62,6 +62,13 @@ def symbols(value: Any) -> set[str]:
     return {str(symbol) for symbol in free_symbols(value)}
 
 
+def symbols_of(value: Any) -> set[str]:
+    """Those in a node's value: of its tensors and numbers."""
+    parts = value if isinstance(value, (tuple, list)) else (value,)
+    kinds = (torch.Tensor, torch.SymInt, torch.SymFloat)
+    return set[str]().union(*(symbols(part) for part in parts if isinstance(part, kinds)))
+
+
 def index_of(graph: Graph, size: Any) -> Index:
     """A size as an Index; its symbols are declared with the bounds that PyTorch has for them."""
     if not isinstance(size, torch.SymInt):
@@ -78,15 +85,16 @@ def declare(graph: Graph, symbol: sympy.Symbol, environment: Any) -> None:
     if name in graph.space.sizes:
         return
     ends = environment.var_to_range.get(symbol)
-    low = _whole(ends.lower, 0) if ends is not None else 0
-    high = _whole(ends.upper, DEFAULT_BOUNDS[1]) if ends is not None else DEFAULT_BOUNDS[1]
+    low = whole(ends.lower, 0) if ends is not None else 0
+    high = whole(ends.upper, DEFAULT_BOUNDS[1]) if ends is not None else DEFAULT_BOUNDS[1]
     known = environment.backed_var_to_val.get(symbol)
     low, high = max(low, 0), min(high, max(LARGEST, 4 * int(known or 0)))
     usual = int(known) if known is not None and low <= int(known) <= high else None
     graph.dim(name, low, high, hint=usual)
 
 
-def _whole(bound: Any, default: int) -> int:
+def whole(bound: Any, default: int) -> int:
+    """A bound that may be infinite."""
     return int(bound) if getattr(bound, "is_Integer", False) else default
 
 

@@ -17,9 +17,10 @@ from typing import Any
 import torch
 from torch import fx
 
+from ...errors import CompileError
 from .higher import bodies_of
 from .record import NUMBERS, REFUSALS, Recorder
-from .sizes import symbols
+from .sizes import symbols_of
 
 
 @dataclass
@@ -121,13 +122,8 @@ def _needs(node: fx.Node, native: bool, sources: Mapping[str, fx.Node]) -> list[
 
 def sizes_of(node: fx.Node) -> list[str]:
     """The symbols in a node's result and in the numbers that it reads."""
-    names: set[str] = set()
-    for source in (node, *node.all_input_nodes):
-        value = source.meta.get("val")
-        for part in value if isinstance(value, (tuple, list)) else (value,):
-            if isinstance(part, (torch.Tensor, torch.SymInt, torch.SymFloat)):
-                names |= symbols(part)
-    return sorted(names)
+    values = (source.meta.get("val") for source in (node, *node.all_input_nodes))
+    return sorted(set[str]().union(*map(symbols_of, values)))
 
 
 def size_sources(graph: fx.Graph) -> dict[str, fx.Node]:
@@ -205,11 +201,12 @@ class _Builder:
         self._done: set[int] = set()
 
     def need(self, node: fx.Node) -> None:
-        """Copy a node, or the part that it is in, after what that reads."""
-        todo = [node]
+        """Copy a node, or the part that it is in, after what that reads. Raises CompileError."""
+        todo, begun = [node], set[fx.Node | int]()
         while todo:
             current = todo[-1]
             number = self._native.get(current)
+            key = current if number is None else number
             if current in self._copies or number in self._done:
                 todo.pop()
                 continue
@@ -218,7 +215,10 @@ class _Builder:
             else:
                 reads = self._parts[number][2]
             missing = [n for n in reads if n not in self._copies]
+            if missing and key in begun:
+                raise CompileError(f"{current} reads what is computed from it")
             if missing:
+                begun.add(key)
                 todo += missing
             elif number is None:
                 self._copies[current] = self._copy(current)
