@@ -302,6 +302,7 @@ class Graph:
 
     def moved(self, source: Node, view: View) -> Node:
         """A movement of a node, in normal form and composed with the views below it."""
+        view = views.sized(self.space, view)
         space = self.positions(view.shape)
         plain = self._remembered(view.key, views.normal, space, view)
         if plain is None:  # its conditions never hold

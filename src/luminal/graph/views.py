@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 from .index import Index
@@ -41,6 +42,12 @@ def normal(space: Space, view: View) -> View | None:
         return None
     conditions = space.irredundant(conditions)
     return View(view.shape, index, conditions, view.fill if conditions else None)
+
+
+def sized(space: Space, view: View) -> View:
+    """The view with the sizes of its shape in normal form: equal ones are one."""
+    shape = tuple(size if size.is_constant else space.simplify(size) for size in view.shape)
+    return view if shape == view.shape else replace(view, shape=shape)
 
 
 def compose(space: Space, outer: View, inner: View) -> View | None:
