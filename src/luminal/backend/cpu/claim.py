@@ -7,6 +7,15 @@ from collections.abc import Callable
 from .emitter import Emitter, Operand
 
 LINE = 64  # bytes: every counter has a cache line of its own
+PLACE = """\
+  ; see `contract.py`: whose units, of how many; alone: no other thread takes from them
+  %own = alloca i64, align 8
+  %alone = icmp slt i64 %of, 0
+  %parts = sub i64 0, %of
+  %nt = select i1 %alone, i64 %parts, i64 %of
+  %tid = and i64 %at, 4294967295
+  %far = lshr i64 %at, 32
+  %worker = select i1 %alone, i64 %far, i64 %tid"""
 
 
 def render_claim(
@@ -21,7 +30,7 @@ def render_claim(
 
     A thread takes the units of its own range first, so that it meets the same data in every run,
     and then helps the others. The last thread to leave sets all counters back to zero. In a chain
-    (`crew_text.chain`) it takes those of its own range only, with a counter of its own.
+    (`chain_text`) it takes those of its own range only, with a counter of its own.
     `number`: which claim of the program this is; each has counters of its own.
     """
     first = _counter(e, counters, number, "0")

@@ -19,7 +19,7 @@ from ...kernel.program import For, Instruction, Parallel, Program, Statement, Va
 from ...kernel.target import Target
 from . import access, blas, elementwise, lanes
 from .chains import unfinished
-from .claim import render_claim
+from .claim import PLACE, render_claim
 from .convert import cast
 from .emitter import ELEMENTS, Emitter, Operand, literal
 from .instructions import VPMADDWD, Emission, emissions, finished, weighted
@@ -39,17 +39,6 @@ def counter_bytes(program: Program, threads: int) -> int:
     """Bytes of claim counters: a cache line for each thread and one more, for each claim."""
     claims = sum(isinstance(statement, Parallel) for statement in program.body)
     return claims * (threads + 1) * 64
-
-
-PLACE = """\
-  ; see `contract.py`: whose units, of how many; alone: no other thread takes from them
-  %own = alloca i64, align 8
-  %alone = icmp slt i64 %of, 0
-  %parts = sub i64 0, %of
-  %nt = select i1 %alone, i64 %parts, i64 %of
-  %tid = and i64 %at, 4294967295
-  %far = lshr i64 %at, 32
-  %worker = select i1 %alone, i64 %far, i64 %tid"""
 
 
 def render(program: Program, target: Target) -> str:

@@ -65,7 +65,7 @@ class Table:
 
 
 def _chain(chain: Chain) -> np.ndarray:
-    """As `crew_text.chain` reads it: the head, rows, what is patched, blocks of each thread."""
+    """As `chain_text` reads it: the head, rows, what is patched, blocks of each thread."""
     rows, owned, words = len(chain.entries), len(chain.own), _lines(sum(chain.words))
     starts = 24, 24 + 4 * rows, _lines(24 + 4 * rows + 3 * owned)
     record = memory.zeros((8 * (starts[2] + words * chain.threads),), np.uint8).view(np.int64)
