@@ -12,8 +12,9 @@ from ..kernel.program import LINE
 from .draft import Draft
 from .facts import Access, weight, worked_out
 from .instructions import STAGES
+from .solver import APART
 
-SCATTERED, FAR = 2.0, 4.0  # cycles of an element apart from its neighbours, on the same set too
+FAR = 4.0  # cycles of an element apart from its neighbours, on the same set of a cache
 NEAR = 1.0  # the same of one that is loaded from the second cache
 PARTIAL = 2.0  # of a vector of which the axis fills a part
 TURNED = 0.5  # the same where blocks are transposed in registers
@@ -187,7 +188,7 @@ def _touched(draft: Draft, v: Value, step: int, dtype: DType, apart: float) -> f
 
 def _apart_by(draft: Draft, step: int, dtype: DType) -> float:
     """Cycles of an element that lies so many elements from its neighbour in the lanes."""
-    return FAR if step and step * dtype.bytes % draft.target.page == 0 else SCATTERED
+    return FAR if step and step * dtype.bytes % draft.target.page == 0 else APART
 
 
 def _together(draft: Draft, v: Value) -> int:

@@ -63,7 +63,7 @@ class Workers:
             if not self._started:
                 self._start()
             lead, control, address, count = self._lead, self._address, table.address, table.count
-            table.ran = True  # no interrupt comes between this and the call
+            table.ran = True  # no interrupt comes between this and a native call
             lead(control, address, count)
 
     def trace(self, entries: Sequence[Step]) -> np.ndarray:
