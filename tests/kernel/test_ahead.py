@@ -6,11 +6,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lower_cases import Case, axes, buffer, gemm, load, mul, read, run, schedule, stored, total
+from lower_cases import (
+    Case,
+    add,
+    axes,
+    buffer,
+    gemm,
+    load,
+    mul,
+    read,
+    run,
+    schedule,
+    stored,
+    total,
+)  # fmt: skip
 
 from luminal.graph.dtype import DType, bf16, f32, i64
 from luminal.kernel.kernel import Kernel
-from luminal.kernel.program import LINE, For, Instruction, Statement
+from luminal.kernel.program import LINE, For, Instruction, Parallel, Statement
 from luminal.lowering.ahead import DISTANCE
 
 SIZE = {"s": (1, 100)}
@@ -122,3 +135,40 @@ def test_panels_that_data_choose_inside_of_the_loops_are_not_asked_for(
     kernel = Kernel("experts", buffers, axes(t=6, n=48, k=256), values)
     places = {"I": np.array([3, 0, 4, 1, 1, 9])}
     assert not nests(run(Case(kernel, packed, arrays=places), native=native).body)
+
+
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize(("k", "n", "asks"), [(1024, 48, 12), (1024, 40, 12), (64, 48, 0)])
+def test_what_is_read_behind_a_long_sum_is_asked_for_before_it(
+    k: int, n: int, asks: int, native: bool
+) -> None:
+    """The tile of D: 4 rows of 48 columns, three lines each (of 40 columns half of the last)."""
+    body = mul(load("A", "m", "k"), load("B", "k", "n"))
+    values = (total("acc", "mn", body, "k"),
+              stored("out", "mn", add(read("acc"), load("D", "m", "n")), "C"))  # fmt: skip
+    shapes = {"A": (8, k), "B": (k, n), "D": (8, n), "C": (8, n)}
+    buffers = tuple(buffer(name, f32, *shape) for name, shape in shapes.items())
+    paths = {"acc": f"n/{n}@ m/4 k/4 k/1! m/1! n/8! n/1#", "out": f"n/{n}@ m/4 m/1 n/8! n/1#"}
+    case = Case(Kernel("plus", buffers, axes(m=8, n=n, k=k), values), schedule(paths))
+    program = run(case, native=native)
+    (unit,) = program.body
+    assert isinstance(unit, Parallel)
+    (turn,) = (s for s in unit.body if isinstance(s, For))
+    first = next(i for i, s in enumerate(turn.body) if isinstance(s, For))
+    before = [s for s in turn.body[:first] if isinstance(s, Instruction)]
+    places = [s.attrs[0] for s in before if s.op == "prefetch"]
+    wanted = [row * n + column for row in range(4) for column in range(0, 48, 16)]
+    line = LINE // 4
+    assert places == sorted({place // line * line for place in wanted}) if asks else not places
+
+
+def test_lines_behind_a_sum_are_not_asked_for_where_they_are_many() -> None:
+    """Rows of 4,096 columns: more than a cache holds while the sum is made."""
+    body = mul(load("A", "m", "k"), load("B", "m", "k"))
+    values = (total("acc", "m", body, "k"),
+              stored("out", "mn", mul(read("acc"), load("D", "m", "n")), "C"))  # fmt: skip
+    shapes = {"A": (2, 8192), "B": (2, 8192), "D": (2, 4096), "C": (2, 4096)}
+    buffers = tuple(buffer(name, f32, *shape) for name, shape in shapes.items())
+    paths = {"acc": "m/1@ k/16 k/1*", "out": "m/1@ n/8 n/1#"}
+    case = Case(Kernel("rows", buffers, axes(m=2, n=4096, k=8192), values), schedule(paths))
+    assert not nests(run(case).body)

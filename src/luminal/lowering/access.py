@@ -368,10 +368,8 @@ class Access:
     def prefetch(self, memory: Memory, offset: Index, further: Iterable[int]) -> None:
         """Elements that are wanted soon."""
         here, constant = self.position(memory, offset)
-        body = self.build.scopes[-1].body
-        made = (n for n, s in enumerate(body, 1) if isinstance(s, Instruction) and s.out == here)
-        at = next(made, 0)
-        body[at:at] = [Instruction(None, "prefetch", (here,), (constant + n,)) for n in further]
+        asked = [Instruction(None, "prefetch", (here,), (constant + n,)) for n in further]
+        self.build.begin(asked, here)
 
     def position(self, memory: Memory, offset: Index) -> tuple[Val, int]:
         """(position, constant) of an element, added up from the outermost loop inwards."""

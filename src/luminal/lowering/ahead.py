@@ -12,6 +12,15 @@ share, line by line, into the second cache.
 So the rows of a product find the next panel of packed weights, a single row does not wait where a
 page begins, and keys and values of one token arrive a block ahead: hardware foresees none of these.
 Where a turn reads several panels side by side it does, and requests only stand in its way.
+
+What is read once a long sum has ended, a few lines here and there, is asked for before it begins: a
+tile's product hides that memory answers late.
+
+    for i < 16:                              for i < 16:
+      for k < 96:                              prefetch c + i * 8192, ... + 1024, ... + 7168
+        sum += ...                             for k < 96:
+      for j < 8:                                 sum += ...
+        ... sum + load c + i * 8192 + j * 1024   for j < 8: ...
 """
 
 from __future__ import annotations
@@ -33,6 +42,8 @@ NARROW = 4  # bytes of elements that are computed with as they are
 TURNS = 8  # of a loop whose count is not known
 BURST = 1024  # bytes that a turn may ask for
 PAGE = 4096  # bytes: what lies further apart is followed apart
+LONG = 512  # additions of vectors, in which what is read behind them may arrive
+FEW = 96  # lines that are asked for before such a sum: a tile of 16 x 96 numbers of f32
 FOLLOWED = 4  # streams that the hardware follows without help (8 of bf16: 15.4 to 20.0 GB/s)
 
 
@@ -68,6 +79,8 @@ class Ahead:
         self.loops: tuple[Loop, ...] = ()  # that are open, outermost first
         self.read: dict[tuple[Memory, tuple[Loop, ...], Index], dict[int, int]] = {}
         self.regions: list[Region] = []
+        # What is read behind a long sum, by the loops that are open around both: places and lines.
+        self.late: dict[tuple[Loop, ...], list[tuple[Memory, Index, list[int]]]] = {}
         access.note = self.note
 
     def note(self, memory: Memory, offset: Index, count: int) -> None:
@@ -78,15 +91,27 @@ class Ahead:
     def open(self, name: str, count: Index, units: bool = False) -> None:
         self.loops += (Loop(name, count.constant if count.is_constant else 0, units),)
 
-    def close(self) -> None:
-        """The innermost loop ends; its body is still open."""
+    def close(self, sums: int = 0) -> None:
+        """The innermost loop ends; its body is still open. sums: vectors that each turn adds to."""
         for key in [key for key in self.read if key[1] == self.loops]:
-            self._find(key[0], key[2], self.read.pop(key))
+            memory, _, offset = key
+            read = self.read.pop(key)
+            self._find(memory, offset, read)
+            if not sums:
+                self._find_late(memory, offset, read)
         here = [region for region in self.regions if region.loops[-1] == self.loops[-1]]
         for region in dict.fromkeys(here):
             self._ask(region)
         self.regions = [region for region in self.regions if region not in here]
-        self.loops = self.loops[:-1]
+        self._ask_late()
+        turns, self.loops = self.loops[-1].turns, self.loops[:-1]
+        if sums * turns >= LONG and self.most:
+            self.late.setdefault(self.loops, [])
+
+    def end(self) -> None:
+        """A unit ends."""
+        self._ask_late()
+        self.loops = ()
 
     def _find(self, memory: Memory, offset: Index, read: dict[int, int]) -> None:
         """The regions of loads whose places all loops move alike. read: number of an element behind
@@ -127,6 +152,32 @@ class Ahead:
         depth = next(few, len(shares))
         begin = place + (size if again else DISTANCE // each)
         return Region(memory, inside[:depth], begin, shares[depth - 1])
+
+    def _find_late(self, memory: Memory, place: Index, read: dict[int, int]) -> None:
+        """The lines that turns of the loops behind a long sum read, if they are few."""
+        around = [loops for loops in self.late if self.loops[: len(loops)] == loops]
+        if not around or not memory.shape:  # a tile is in a cache
+            return
+        outside = max(around, key=len)
+        begins, inside = [*read], self.loops[len(outside) :]
+        for loop in inside:
+            step = place.coefficient(loop.name)
+            place = place - Index.of(loop.name) * step
+            turns = range(loop.count) if step else range(1)
+            if not turns or len(begins) * len(turns) > FEW * LINE:
+                return
+            begins = [begin + turn * step for turn in turns for begin in begins]
+        if inside and self._depth(place) >= self._depth(Index.of(inside[0].name)):
+            return  # data inside of the loops say where it is
+        most, line = max(read.values()), LINE // memory.dtype.bytes
+        reach = (*range(0, most, line), most - 1)
+        lines = {(begin + n) // line for begin in begins for n in reach}
+        if len(lines) <= FEW:
+            self.late[outside].append((memory, place, [n * line for n in sorted(lines)]))
+
+    def _ask_late(self) -> None:
+        for memory, place, lines in self.late.pop(self.loops, []):
+            self.access.prefetch(memory, place, lines)
 
     def _depth(self, index: Index) -> int:
         return max((self.access.indexing.depth(monomial) for monomial, _ in index.terms), default=0)

@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import Illegal
 from ..graph.dtype import DType, i64, wrapped
 from ..graph.scalars import SCALARS, compute
-from ..kernel.program import Instruction, Statement, Val, When
+from ..kernel.program import For, Instruction, Statement, Val, When
 from .place import Lanes
 
 LARGEST_PROGRAM = 50_000  # values: seconds of code generation
@@ -106,6 +106,20 @@ class Builder:
         scope.body.append(Instruction(out, op, args, attrs))
         scope.memo[key] = out
         return out
+
+    def begin(self, asked: list[Instruction], operand: Val) -> None:
+        """Instructions that nothing depends on, at the start of the open body, behind what computes
+        their operand; nowhere, if that loads or is a loop's result."""
+        body, needed = self.scopes[-1].body, [operand.name]
+        made = {s.out.name: s for s in body if isinstance(s, Instruction) and s.out is not None}
+        results = {val.name for s in body if isinstance(s, For) for *_, val in s.carried}
+        for name in needed:
+            args = made[name].args if name in made else ()
+            needed += [arg.name for arg in args if arg.name not in needed]
+        first = [s for name, s in made.items() if name in needed]
+        loads = any(s.op.startswith(("load", "gather")) for s in first)
+        if not loads and results.isdisjoint(needed):
+            body[:] = [*first, *asked, *(s for s in body if s not in first)]
 
     def recall(self, key: Key, depth: int = 0) -> Any:
         """Something remembered in a scope that is still open, from a depth on, or None."""

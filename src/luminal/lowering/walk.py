@@ -269,7 +269,7 @@ class Walk:
         held.update(zip(keys, phis))
         body(place, Index.of(name))
         following = [held[k] for k in keys]
-        self.ahead.close()
+        self.ahead.close(len(keys))
         statements = build.close()
         results = [build.fresh(v.dtype, v.lanes) for v in initial]
         held.update(zip(keys, results))
@@ -323,7 +323,7 @@ class Walk:
                 rest = self.indexing.quotient(rest, size)
             place = self._unit(node, place, here, count)
         self._whole_or_part(chain, place)
-        self.ahead.loops = ()
+        self.ahead.end()
 
     def _whole_or_part(self, chain: list[Node], place: Place) -> None:
         """What a unit does: where tails of an axis are units of their own, without a test of its
