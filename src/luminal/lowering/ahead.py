@@ -42,8 +42,8 @@ NARROW = 4  # bytes of elements that are computed with as they are
 TURNS = 8  # of a loop whose count is not known
 BURST = 1024  # bytes that a turn may ask for
 PAGE = 4096  # bytes: what lies further apart is followed apart
-LONG = 512  # additions of vectors, in which what is read behind them may arrive
-FEW = 96  # lines that are asked for before such a sum: a tile of 16 x 96 numbers of f32
+LONG = 32  # vectors that a sum adds up for each line that is asked for before it
+FEW = 96  # such lines at most: a tile of 16 x 96 numbers of f32
 FOLLOWED = 4  # streams that the hardware follows without help (8 of bf16: 15.4 to 20.0 GB/s)
 
 
@@ -79,8 +79,8 @@ class Ahead:
         self.loops: tuple[Loop, ...] = ()  # that are open, outermost first
         self.read: dict[tuple[Memory, tuple[Loop, ...], Index], dict[int, int]] = {}
         self.regions: list[Region] = []
-        # What is read behind a long sum, by the loops that are open around both: places and lines.
-        self.late: dict[tuple[Loop, ...], list[tuple[Memory, Index, list[int]]]] = {}
+        # What is read behind a sum, by the loops around both: at most so many lines of a memory.
+        self.late: dict[tuple[Loop, ...], tuple[int, list[tuple[Memory, Index, list[int]]]]] = {}
         access.note = self.note
 
     def note(self, memory: Memory, offset: Index, count: int) -> None:
@@ -106,7 +106,7 @@ class Ahead:
         self._ask_late()
         turns, self.loops = self.loops[-1].turns, self.loops[:-1]
         if sums * turns >= LONG and self.most:
-            self.late.setdefault(self.loops, [])
+            self.late.setdefault(self.loops, (min(FEW, sums * turns // LONG), []))
 
     def end(self) -> None:
         """A unit ends."""
@@ -159,12 +159,15 @@ class Ahead:
         if not around or not memory.shape:  # a tile is in a cache
             return
         outside = max(around, key=len)
+        if outside and outside[-1].name not in place.names():
+            return  # the turn before has read it
+        few, found = self.late[outside]
         begins, inside = [*read], self.loops[len(outside) :]
         for loop in inside:
             step = place.coefficient(loop.name)
             place = place - Index.of(loop.name) * step
             turns = range(loop.count) if step else range(1)
-            if not turns or len(begins) * len(turns) > FEW * LINE:
+            if not turns or len(begins) * len(turns) > few * LINE:
                 return
             begins = [begin + turn * step for turn in turns for begin in begins]
         if inside and self._depth(place) >= self._depth(Index.of(inside[0].name)):
@@ -172,11 +175,11 @@ class Ahead:
         most, line = max(read.values()), LINE // memory.dtype.bytes
         reach = (*range(0, most, line), most - 1)
         lines = {(begin + n) // line for begin in begins for n in reach}
-        if len(lines) <= FEW:
-            self.late[outside].append((memory, place, [n * line for n in sorted(lines)]))
+        if len(lines) <= few:
+            found.append((memory, place, [n * line for n in sorted(lines)]))
 
     def _ask_late(self) -> None:
-        for memory, place, lines in self.late.pop(self.loops, []):
+        for memory, place, lines in self.late.pop(self.loops, (0, []))[1]:
             self.access.prefetch(memory, place, lines)
 
     def _depth(self, index: Index) -> int:
