@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -16,11 +17,11 @@ from luminal.errors import Unsupported
 from luminal.graph import Graph, Tensor
 from luminal.graph.dtype import bf16
 from luminal.graph.node import Node
-from luminal.graph.passes import Program
+from luminal.graph.passes import Program, run_passes
 from luminal.models.llm.projection import Blocks
 from luminal.models.llm.storage import FORMATS, quantise4, quantise8
 from luminal.precision import default_passes, narrowed
-from luminal.precision.contracts import TINY
+from luminal.precision.contracts import TINY, below_views
 from luminal.precision.rounding import STREAMED, bf16_contraction, sums_rounded
 
 Record = Callable[[Graph, Tensor], Tensor]
@@ -375,13 +376,58 @@ def test_sums_of_what_is_rounded_anyway() -> None:
     x, g = (ops.tanh(cx.tensor((48, n))) for n in (8, 6))
     weight, bias = ops.matmul(x.T, g), g.sum(0)
     program = Program(cx, (weight.node, bias.node, x.sum(0).node, (x * 2.0).node))
-    passes = default_passes("bf16")[-2:]
-    for each in passes:
-        program = each(program)
+    program = run_passes(program, default_passes("bf16"))
     sums = [node.inputs[0] for node in program.outputs[1:3]]
     assert [s.op == "cast" and s.inputs[0].dtype is bf16 for s in sums] == [True, False]
     again = default_passes("bf16", half_products=False)
     assert sums_rounded not in again and sums_rounded in default_passes("bf16")
+
+
+def test_what_several_rounded_values_are_made_of_is_rounded() -> None:
+    """A GELU's argument, which its gradient reads again; not what a sum reads too, not what is
+    fused into one rounded value, not an output."""
+    cx = luminal.Graph()
+    x, w, v, bias = (cx.tensor(shape) for shape in ((6, 4), (4, 8), (8, 5), (8,)))
+    y = x @ w + bias
+    twice = (ops.gelu(y) @ v, ops.gelu(y * 2.0) @ v)
+
+    def rounded(*outputs: Any) -> set[bool]:
+        """Whether what the sum gives is rounded once the bias is added, and before."""
+        program = Program(cx, tuple(tensor.node for tensor in outputs))
+        nodes = run_passes(program, default_passes("bf16")).nodes()
+        made = [n for n in nodes if n.op == "add" and n.shape == y.node.shape
+                and below_views(n.inputs[0]).op == "sum"]  # fmt: skip
+        assert len(made) == 1
+        reads = {n for n in nodes if made[0] in n.inputs}
+        return {n.op == "cast" and n.dtype is bf16 for n in reads}
+
+    assert rounded(*twice) == {True}
+    assert rounded(twice[0]) == {False}, "made within the kernel that multiplies it"
+    assert True not in rounded(*twice, y.sum()), "a sum reads it"
+    assert True not in rounded(*twice, y * 3.0), "an output is made of it"
+
+
+def test_rounded_arguments_stay_within_their_bound() -> None:
+    cx = luminal.Graph()
+    x, w, v = (cx.tensor(shape) for shape in ((32, 48), (48, 64), (64, 24)))
+    y = x @ w
+    for each in (ops.relu(y) @ v, (y * 2.0) @ v):
+        each.output()
+    rng = np.random.default_rng(0)
+    data = [rng.standard_normal([int(n.evaluate({})) for n in t.node.shape], np.float32)
+            for t in (x, w, v)]  # fmt: skip
+    rt = cx.compile(precision="bf16")
+    for tensor, values in zip((x, w, v), data):
+        rt[tensor] = values
+    rt.run()
+    found = [rt[each] for each in cx.outputs]
+    exact = data[0].astype(np.float64) @ data[1]
+    part = 2.0**-8
+    least = np.abs(data[0]) @ np.abs(data[1]) * (2 * part + part**2) + np.abs(exact) * part
+    for got, wanted, slope in zip(found, (np.maximum(exact, 0), exact * 2.0), (1.0, 2.0)):
+        bound = (least * slope * (1 + part)) @ np.abs(data[2])
+        bound += np.abs(wanted) @ np.abs(data[2]) * (2 * part + part**2)
+        assert np.all(np.abs(got - wanted @ data[2]) <= bound)
 
 
 def test_a_view_that_is_an_output_reads_what_it_shows() -> None:

@@ -19,7 +19,7 @@ from .bytewise import bytes_mapped
 from .contracts import integer_contraction, is_contraction
 from .halves import widen_half
 from .integers import bytes_multiplied
-from .rounding import bf16_contraction, sums_rounded
+from .rounding import bf16_contraction, kept_rounded, sums_rounded
 from .winograd import in_tiles, may_slide
 
 Contract: TypeAlias = Callable[[Graph, Node, tuple[int, ...]], Node | None]
@@ -51,7 +51,7 @@ def default_passes(
         join_loops, hoist_products, widen_half, fold_constants, bytes_mapped, multiplied,
         fold_constants,
     ]  # fmt: skip
-    return [*exact, narrowed(contract, moved), *[sums_rounded] * every]
+    return [*exact, narrowed(contract, moved), *[sums_rounded, kept_rounded] * every]
 
 
 def narrowed(contract: Contract | None, moved: float = math.inf) -> Pass:

@@ -11,19 +11,24 @@ round its weights, within the same bound (`half_weights`); those that multiply f
 factors as they were before (`whole_weights`).
 What is read by rounded factors and by sums alone is rounded for the sums too (`sums_rounded`), as
 products with ones would be: |error| <= 2^-8 sum_k |x_k|. Only the rounded numbers are kept then.
+What a contraction gives, also plus or times something, and what elementwise operations alone make
+several rounded values of, is rounded before (`kept_rounded`): a GELU's argument, which its gradient
+reads again, is kept in half of the memory. |error| <= 2^-8 |y| of such a y.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 
 from ..graph.dtype import bf16, f32
 from ..graph.graph import Graph
 from ..graph.index import names_of
 from ..graph.node import Node, Shape, View, position
-from ..graph.passes import Program, cast, rewrite
+from ..graph.passes import Program, cast, rebuild, rewrite
+from ..graph.scalars import SCALARS
 from ..graph.views import positions
-from .contracts import below_views, load_time_constant, resolved
+from .contracts import below_views, is_contraction, load_time_constant, resolved
 
 STREAMED = 16  # rows up to which reading weights takes longer than multiplying them
 
@@ -65,16 +70,7 @@ def bf16_contraction(
 def sums_rounded(program: Program) -> Program:
     """sum of x --> sum of f32(bf16(x)), where nothing else reads x but such sums and what rounds
     it."""
-    graph, readers = program.graph, dict[Node, list[Node]]()
-    for node in program.nodes():
-        for source in node.inputs:
-            readers.setdefault(source, []).append(node)
-    wanted = {*program.outputs, *(node for _, node in program.states)}
-
-    def uses(node: Node) -> list[Node]:
-        if node in wanted:
-            return [node]
-        return [use for n in readers.get(node, []) for use in (uses(n) if n.op == "view" else [n])]
+    graph, uses = program.graph, _uses(program)
 
     def serves(node: Node) -> bool:
         found = {"sum" if n.op == "sum" else n.op == "cast" and n.dtype for n in uses(node)}
@@ -86,6 +82,52 @@ def sums_rounded(program: Program) -> Program:
         return graph.add("sum", (cast(graph, _rounded(graph, inputs[0]), f32),), node.attribute)
 
     return rewrite(program, rule)
+
+
+def kept_rounded(program: Program) -> Program:
+    """y --> f32(bf16(y)), where y is what a contraction of rounded factors gives, or the last value
+    that it alone is made into, several operations read it, and all that comes of it, element by
+    element, are values that are rounded: more than one, so that y is kept."""
+    graph, uses, nodes = program.graph, _uses(program), program.nodes()
+    ends: dict[Node, set[Node | None]] = {}  # the roundings that come of it; None: anything else
+    for node in reversed(nodes):
+        ends[node] = set()
+        for use in uses(node):
+            rounds = use.op == "cast" and use.dtype is bf16
+            plain = use is not node and use.op in SCALARS
+            ends[node] |= {use} if rounds else ends[use] if plain else {None}
+        ends[node] = {None} if None in ends[node] else ends[node]
+
+    def last(node: Node) -> Node:
+        made = {*uses(node)} - {node}
+        use = made.pop() if len(made) == 1 else node
+        return last(use) if use.op in SCALARS and use.dtype is f32 and use is not node else node
+
+    products = [n for n in nodes if is_contraction(n) and any(map(_is_half, n.inputs[0].inputs))]
+    kept = {y for y in map(last, products) if len(ends[y]) > 1 and None not in ends[y]}
+
+    def rule(node: Node, inputs: tuple[Node, ...]) -> Node | None:
+        if node not in kept:
+            return None
+        return cast(graph, _rounded(graph, rebuild(graph, node, inputs)), f32)
+
+    return rewrite(program, rule)
+
+
+def _uses(program: Program) -> Callable[[Node], list[Node]]:
+    """What reads a node, also through views; itself, if it is wanted."""
+    readers = dict[Node, list[Node]]()
+    for node in program.nodes():
+        for source in node.inputs:
+            readers.setdefault(source, []).append(node)
+    wanted = {*program.outputs, *(node for _, node in program.states)}
+
+    def uses(node: Node) -> list[Node]:
+        if node in wanted:
+            return [node]
+        return [use for n in readers.get(node, []) for use in (uses(n) if n.op == "view" else [n])]
+
+    return uses
 
 
 def _names(factor: Node) -> frozenset[str]:
