@@ -47,6 +47,10 @@ SCHEDULES: dict[str, tuple[train.Schedule, Callable[[Any], Any]]] = {
         train.one_cycle(0.1, 20),
         lambda o: T.OneCycleLR(o, 0.1, 20, cycle_momentum=False),
     ),
+    "warm up of a number": (
+        train.warm_up(0.1, 5),
+        lambda o: T.LambdaLR(o, lambda t: min((t + 1) / 5, 1.0)),
+    ),
     "warm up": (
         train.warm_up(train.cosine(0.1, 15), 5),
         lambda o: T.LambdaLR(
@@ -205,8 +209,8 @@ def test_what_is_not_trained():
             train.Step(loss, parameters, train.SGD())
     with pytest.raises(DTypeError, match="indices must be integers, got f32"):
         ops.embedding(graph.tensor((2,)), w)
-    with pytest.raises(InputError, match="at least one step"):
-        train.cosine(0.1, 0)
+    with pytest.raises(InputError, match="warm_up: steps is 0"):
+        train.warm_up(0.1, 0)
     with pytest.raises(InputError, match="leaves no step"):
         train.one_cycle(0.1, 2)
     assert not graph.states and evaluate(graph, [loss.node], {w: np.ones(3, np.float32)})
@@ -217,6 +221,8 @@ def test_what_is_not_trained():
     {"eps": (-1.0, 1e-3)}, {"momentum": -1.0}, {"betas": (1.0, 0.9)}, {"betas": (0.9, -0.1)},
     {"betas": (0.9,)}, {"betas": 0.9}, {"betas": (0.9, 0.9, 0.9)}, {"eps": (1e-30,)},
     {"alpha": -1.0}, {"alpha": 1.0}, {"beta2_decay": 1.0}, {"d": 0.5}, {"steps": -1},
+    {"steps": 2.5}, {"eps": (None, None)}, {"weight_decay": None}, {"momentum": True},
+    {"lr": None}, {"lr": (0.1,)},
 ], ids=str)  # fmt: skip
 def test_numbers_that_make_no_sense(numbers: dict[str, Any]) -> None:
     kinds = (train.SGD, train.Adam, train.AdamW, train.Lion, train.RMSprop, train.Adafactor,
@@ -240,10 +246,16 @@ def test_other_numbers_that_make_no_sense() -> None:
         (lambda: train.clip_norm(math.inf), "clip_norm is inf: .* less than inf"),
         (lambda: train.Step((w * w).sum(), [w], lambda p: None), "None is no optimizer"),
         (lambda: train.clip_value(math.nan), "clip_value is nan"),
-        (lambda: train.cosine(-1.0, 10), "number is -1.0"),
+        (lambda: train.cosine(-1.0, 10), "cosine: rate is -1.0"),
+        (lambda: train.cosine(1.0, 2.5), "cosine: steps is 2.5: .* whole"),
+        (lambda: train.cosine(1.0, "a"), "cosine: steps is 'a'"),
+        (lambda: train.linear(1.0, None, 5), "linear: last is None"),
+        (lambda: train.warm_up("0.1", 5), "warm_up: schedule is '0.1'"),
         (lambda: train.constant(-1.0), "rate is -1.0"),
-        (lambda: train.one_cycle(1.0, 11, first=-1.0), "number is -1.0"),
+        (lambda: train.one_cycle(1.0, 11, first=-1.0), "one_cycle: first is -1.0"),
+        (lambda: train.one_cycle(1.0, 11, rise="a"), "one_cycle: rise is 'a'"),
         (lambda: train.LossScale(backoff=2.0), "backoff is 2.0"),
+        (lambda: train.LossScale(interval=1.5), "interval is 1.5: .* whole"),
         (lambda: train.Step((w * w).sum(), [w], train.SGD(), ema=1.5), "ema is 1.5"),
         (lambda: train.Step((w * w).sum(), [w], train.SGD(), memory=-1), "memory is -1"),
         (lambda: train.Step((w * w).sum(), [w], train.SGD(), memory="x"), "memory is 'x'"),

@@ -11,17 +11,19 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from itertools import repeat
 from math import inf
 from typing import Any, ClassVar, TypeAlias
 
 from .. import ops
 from ..errors import InputError
 from ..graph.tensor import Tensor
-from .limits import check
+from .limits import check, whole
 from .schedules import Schedule, constant
 
 Slots: TypeAlias = Mapping[str, Tensor]
 Updated: TypeAlias = tuple[Tensor, dict[str, Tensor]]
+NUMBERS = (int, float)
 
 
 @dataclass(frozen=True)
@@ -57,10 +59,14 @@ class Optimizer(ABC):
         for field in fields(self):
             value = getattr(self, field.name)
             self._check_count(field.name, value, field.default)
-            for number in value if isinstance(value, (tuple, list)) else (value,):
-                if not (callable(number) or isinstance(number, bool) or number is None):
+            usual = field.default if isinstance(field.default, tuple) else repeat(field.default)
+            several = isinstance(value, (tuple, list)) and type(field.default) not in NUMBERS
+            for number, instead in zip(value if several else (value,), usual):
+                if not _free(field.name, number, instead):
                     name = f"{type(self).__name__}: {field.name}"
                     check(name, number, *self.limits.get(field.name, (0.0, inf)))
+                    if field.type in ("int", int):
+                        whole(name, number, 0)
 
     def _check_count(self, name: str, value: Any, usual: Any) -> None:
         """As many numbers as by default."""
@@ -211,6 +217,14 @@ class RMSprop(Optimizer):
             return p - at.rate * change, {"square": square}
         m = slots["momentum"] * self.momentum + change
         return p - at.rate * m, {"square": square, "momentum": m}
+
+
+def _free(name: str, value: Any, usual: Any) -> bool:
+    """Whether it is no number and need not be: a schedule, or where none is usual either."""
+    if name == "lr" and callable(value):
+        return True
+    loose = callable(value) or isinstance(value, bool) or value is None
+    return loose and type(usual) not in NUMBERS
 
 
 def _adam(

@@ -11,7 +11,7 @@ from .. import ops
 from ..graph.dtype import i64
 from ..graph.graph import Graph
 from ..graph.tensor import Tensor
-from .limits import check
+from .limits import check, whole
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class LossScale:
         check("LossScale: initial", self.initial, 1e-30)
         check("LossScale: growth", self.growth, 1.0)
         check("LossScale: backoff", self.backoff, 1e-30, 1.0)
-        check("LossScale: interval", self.interval, 1)
+        whole("LossScale: interval", self.interval, 1)
 
 
 class Scaled:

@@ -14,7 +14,7 @@ from .. import ops
 from ..errors import InputError
 from ..graph.tensor import Tensor
 from ..ops.base import full_like
-from .limits import check
+from .limits import check, whole
 
 Schedule: TypeAlias = Callable[[Tensor], Tensor | float]
 
@@ -35,7 +35,7 @@ def linear(first: float, last: float, steps: int) -> Schedule:
     >>> train.linear(1.0, 0.0, 10)(cx.constant([0.0, 5.0, 20.0])).numpy().round(3)
     array([1. , 0.5, 0. ], dtype=float32)
     """
-    _check(steps, first, last)
+    _check("linear", steps, first=first, last=last)
     return lambda step: first + (last - first) * _share(step, steps)
 
 
@@ -45,21 +45,25 @@ def cosine(rate: float, steps: int, last: float = 0.0) -> Schedule:
     >>> train.cosine(1.0, 10)(cx.constant([0.0, 5.0, 10.0])).numpy().round(3)
     array([1. , 0.5, 0. ], dtype=float32)
     """
-    _check(steps, rate, last)
+    _check("cosine", steps, rate=rate, last=last)
     return lambda step: last + (rate - last) * 0.5 * (1.0 + ops.cos(_share(step, steps) * math.pi))
 
 
-def warm_up(schedule: Schedule, steps: int) -> Schedule:
-    """1/n, 2/n, ... of the schedule's first rate in n steps; then the schedule from its start.
+def warm_up(schedule: float | Schedule, steps: int) -> Schedule:
+    """1/n, 2/n, ... of the schedule's first rate in n steps; then the schedule from its start. A
+    number is the same rate at every step.
 
     >>> train.warm_up(train.constant(1.0), 4)(cx.constant([0.0, 1.0, 9.0])).numpy().round(3)
     array([0.25, 0.5 , 1.  ], dtype=float32)
     """
-    _check(steps)
+    if not callable(schedule):
+        check("warm_up: schedule", schedule)
+    given = schedule if callable(schedule) else constant(schedule)
+    _check("warm_up", steps)
 
     def rate(step: Tensor) -> Tensor:
-        first = schedule(full_like(step, 0.0)) * ((step + 1.0) / steps)
-        return ops.where(step < steps, first, schedule(ops.maximum(step - float(steps), 0.0)))
+        first = given(full_like(step, 0.0)) * ((step + 1.0) / steps)
+        return ops.where(step < steps, first, given(ops.maximum(step - float(steps), 0.0)))
 
     return rate
 
@@ -73,10 +77,12 @@ def one_cycle(
     >>> train.one_cycle(1.0, 11)(cx.constant([0.0, 2.3, 10.0])).numpy().round(3)
     array([0.04, 1.  , 0.  ], dtype=float32)
     """
+    _check("one_cycle", steps, rate=rate, rise=rise)
+    for name, divisor in (("first", first), ("last", last)):
+        check(f"one_cycle: {name}", divisor, 1e-30)
     top = rise * steps - 1.0
     if not 0.0 < top < steps - 1.0:
         raise InputError(f"one_cycle: {rise} of {steps} steps leaves no step to rise or to fall")
-    _check(steps, rate, first, last)
     low, end = rate / first, rate / (first * last)
 
     def at(step: Tensor) -> Tensor:
@@ -96,8 +102,7 @@ def _share(step: Tensor, steps: int) -> Tensor:
     return ops.minimum(step / float(steps), 1.0)
 
 
-def _check(steps: int, *numbers: float) -> None:
-    for number in numbers:
-        check("a schedule's number", number)
-    if steps < 1:
-        raise InputError(f"a schedule takes at least one step, not {steps}")
+def _check(schedule: str, steps: int, **numbers: float) -> None:
+    for name, number in numbers.items():
+        check(f"{schedule}: {name}", number)
+    whole(f"{schedule}: steps", steps, 1)
