@@ -19,7 +19,7 @@ import torch
 from safetensors.numpy import load_file
 
 from luminal import Graph, InputError, NotFinite, nn, ops, train
-from luminal.errors import OutOfMemory
+from luminal.errors import OutOfMemory, WeightsError
 from luminal.train import checkpoints
 from luminal.train.data import Prefetch
 from luminal.train.log import read
@@ -239,6 +239,20 @@ def test_tensorboard_and_pictures(tmp_path: Path) -> None:
     assert events.stat().st_size > 100
 
 
+def test_tensorboard_shows_steps_that_were_made_again_once(tmp_path: Path) -> None:
+    loader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    trainer(tmp_path, tensorboard=True, save_every=5).fit(data(), 7)
+    (tmp_path / "step-000000007.safetensors").unlink()  # as if killed before it was there
+    time.sleep(1)  # files are in the order of the seconds in their names
+    trainer(tmp_path, tensorboard=True).fit(data(), 9)
+    shown = loader.EventAccumulator(str(tmp_path))
+    shown.Reload()
+    kept = [(record.step, record.loss) for record in read(tmp_path / "log.csv")]
+    found = [(event.step, event.value) for event in shown.Scalars("loss")]
+    assert [step for step, _ in found] == [step for step, _ in kept] == list(range(1, 10))
+    np.testing.assert_allclose([loss for _, loss in found], [loss for _, loss in kept], rtol=1e-6)
+
+
 # ---- kill -9
 
 
@@ -338,9 +352,14 @@ def test_a_resumed_training_may_accumulate_less(tmp_path: Path) -> None:
     np.testing.assert_allclose(t[w], np.full(3, 0.8), rtol=1e-6)  # 1 - 0.1 * the mean of five 2s
 
 
-def test_a_checkpoint_has_one_entry_of_a_name() -> None:
+def test_a_checkpoint_has_one_entry_of_a_name(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="two entries 'trainer'"):
         plain(name="trainer")
+    with pytest.raises(InputError, match="no entry can be called '__metadata__'"):
+        plain(name="__metadata__")
+    with pytest.raises(WeightsError, match="can be called '__metadata__'"):
+        checkpoints.save(tmp_path / "x.safetensors", {"__metadata__": np.ones(2)})
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_training_begun_anew_takes_the_place_of_the_former(tmp_path: Path) -> None:

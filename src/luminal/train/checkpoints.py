@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import WeightsError
-from ..weights.safetensors import DTYPES, Safetensors
+from ..weights.safetensors import DTYPES, METADATA, Safetensors
 
 KINDS = {dtype: kind for kind, dtype in DTYPES.items()}
 ENDING = ".safetensors"
@@ -37,7 +37,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """A safetensors file, written as a whole or not at all."""
+    """A safetensors file, written as a whole or not at all. Raises WeightsError."""
+    if METADATA in arrays:
+        raise WeightsError(f"{path}: no tensor of a safetensors file can be called {METADATA!r}")
     ordered = sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
     header, place = {}, 0
     for name, array in ordered:  # the widest first: so all are aligned, and there are no gaps

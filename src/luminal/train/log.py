@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import time
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ class Table:
         self.kept = kept
         self._file = self.path.open("a", newline="")
         self._writer = csv.writer(self._file)
-        self._board = _board(folder) if tensorboard else None
+        self._board = _board(folder, step) if tensorboard else None
 
     def add(self, record: Record) -> None:
         self._writer.writerow(astuple(record))
@@ -68,21 +69,30 @@ class Table:
             self._board.close()
 
 
-def _board(folder: Path) -> Any:
+def _board(folder: Path, step: int) -> Any:
+    """A writer of events, of which TensorBoard drops what earlier files say after this step."""
     try:
+        from tensorboard.compat.proto.event_pb2 import SessionLog
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
     except ImportError as error:
         raise InputError("TensorBoard's log needs `pip install tensorboard`") from error
-    return EventFileWriter(str(folder))
+    board = EventFileWriter(str(folder))
+    _write(board, step + 1, session_log=SessionLog(status=SessionLog.START))
+    return board
 
 
 def _tell(board: Any, record: Record) -> None:
-    from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
 
     known = {name: getattr(record, name) for name in ("loss", "rate", "validation")}
     values = [Summary.Value(tag=n, simple_value=v) for n, v in known.items() if v is not None]
-    board.add_event(Event(step=record.step, summary=Summary(value=values)))
+    _write(board, record.step, summary=Summary(value=values))
+
+
+def _write(board: Any, step: int, **content: Any) -> None:
+    from tensorboard.compat.proto.event_pb2 import Event
+
+    board.add_event(Event(step=step, wall_time=time.time(), **content))
 
 
 def picture(records: list[Record], path: str | Path) -> None:

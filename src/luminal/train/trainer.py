@@ -20,6 +20,7 @@ from ..graph.order import reachable
 from ..graph.tensor import Tensor
 from ..progress import Line
 from ..runtime.executable import Executable
+from ..weights.safetensors import METADATA
 from . import checkpoints, log
 from .checkpoints import Checkpoints
 from .data import Place, Prefetch, Source, arrays_of, described, one_epoch, stream
@@ -318,6 +319,8 @@ def _fits(array: np.ndarray | None, state: Tensor) -> bool:
 
 def _names(states: Sequence[Tensor]) -> dict[Tensor, str]:
     names = {state: state.node.attribute.name for state in states}
+    if METADATA in names.values():
+        raise InputError(f"no entry can be called {METADATA!r} in a checkpoint: rename the state")
     counted = Counter([checkpoints.PROGRESS, *names.values()])
     for name, count in counted.items():
         if count > 1:
