@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
+import torch
 
 from luminal.backend.sizes import settle_sizes
 from luminal.errors import DimError, InputError
@@ -48,12 +50,37 @@ def test_lossless_agrees_with_all_values_of_small_types() -> None:
                 assert np.array_equal(kept, values), (source, wanted)
 
 
+@pytest.mark.parametrize(("name", "wanted"), [
+    ("float8_e4m3fn", f32), ("float8_e5m2", f16), ("float8_e4m3fn", bf16), ("float8_e8m0fnu", bf16),
+    ("float4_e2m1fn", f32), ("int4", f32), ("int4", i8), ("uint4", u8),
+])  # fmt: skip
+def test_small_types_that_are_none_of_ours_fit_where_every_value_does(
+    name: str, wanted: DType
+) -> None:
+    small = np.arange(256, dtype=np.uint8).view(getattr(ml_dtypes, name))
+    found = as_array("x", wanted, small)
+    assert found.dtype is wanted.numpy
+    np.testing.assert_array_equal(found.astype(np.float64), small.astype(np.float64))
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "bfloat16"])
+def test_types_of_pytorch_that_numpy_lacks(name: str) -> None:
+    bits = torch.arange(0, 120, dtype=torch.uint8)
+    given = bits.view(getattr(torch, name))[::2]
+    np.testing.assert_array_equal(as_array("x", f32, given), given.float().numpy())
+
+
 @pytest.mark.parametrize(
     ("wanted", "value", "reason"),
     [
         (f32, np.zeros(3), "float64 does not fit without loss"),
         (i32, np.zeros(3, np.int64), "int64 does not fit"),
         (i64, np.zeros(3, np.float32), "float32 does not fit"),
+        (f16, np.zeros(3, ml_dtypes.float8_e8m0fnu), "float8_e8m0fnu does not fit without loss"),
+        (i8, np.zeros(3, ml_dtypes.float8_e5m2), "float8_e5m2 does not fit"),
+        (u8, np.zeros(3, ml_dtypes.int4), "int4 does not fit"),
+        (f32, np.zeros(3, "V1"), "does not fit"),
+        (f32, torch.zeros(3).to_sparse(), "Tensor is not an array"),
         (f32, np.zeros(3, np.complex64), "wants an array of numbers"),
         (f32, ["a"], "wants an array of numbers"),
         (f32, [[1.0], [1.0, 2.0]], "is not an array"),

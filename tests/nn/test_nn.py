@@ -181,6 +181,7 @@ def test_load_refuses_and_changes_nothing() -> None:
             "head.0.weight": np.zeros((4, 2)),
         },
         "norm.bias": {**state, "norm.bias": np.array(["a", "b"])},
+        "norm.bias: Tensor is not": {**state, "norm.bias": torch.zeros(4).to_sparse()},
     }
     for message, given in bad.items():
         with pytest.raises(WeightsError, match=message):
@@ -295,8 +296,9 @@ def test_apply_dtypes_and_copies() -> None:
         deepcopy(graph)
 
 
-def test_state_of_torch_in_bfloat16() -> None:
-    theirs = torch.nn.Linear(3, 4).bfloat16()
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float8_e4m3fn], ids=str)
+def test_state_of_torch_that_numpy_lacks(kind: torch.dtype) -> None:
+    theirs = torch.nn.Linear(3, 4).to(kind)
     layer = nn.Linear(Graph(), 3, 4, dtype="bf16")
     for state in (theirs.state_dict(), dict(theirs.named_parameters())):
         layer.load_state_dict(state)

@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from ..errors import InputError, LossyInput
-from .dtype import DType, bf16, dtype, f32, f64
+from .dtype import DType, dtype, f32, f64
 from .index import Index
 from .infer import text
 from .node import Loop, Node, Shape, View
@@ -25,6 +27,20 @@ def lossless(source: DType, wanted: DType) -> bool:
     """Every value of `source` is a value of `wanted`: as NumPy has it, but i64 is no f64."""
     rounded = source.is_integer and source.bytes == 8 and wanted is f64
     return np.can_cast(source.numpy, wanted.numpy) and not rounded
+
+
+@cache
+def _holds(wanted: DType, small: np.dtype[Any]) -> bool:
+    """Every value of a type of a byte that is none of ours (float8, int4) is one of `wanted`."""
+    if small.itemsize != 1:
+        return False
+    values = np.arange(256, dtype=np.uint8).view(small)
+    try:
+        with np.errstate(all="ignore"):
+            kept = values.astype(wanted.numpy).astype(np.float64)
+        return np.array_equal(kept, values.astype(np.float64), equal_nan=True)
+    except (TypeError, ValueError):  # no numbers
+        return False
 
 
 def as_array(name: str, wanted: DType, value: Any) -> np.ndarray:
@@ -41,10 +57,10 @@ def as_array(name: str, wanted: DType, value: Any) -> np.ndarray:
     if isinstance(value, (bool, int, float, list, tuple)):
         array = _python_numbers(name, array, wanted)
     try:
-        given = dtype(array.dtype.newbyteorder("="))
+        fits = lossless(dtype(array.dtype.newbyteorder("=")), wanted)
     except TypeError:
-        given = None
-    if given is None or not lossless(given, wanted):
+        fits = _holds(wanted, array.dtype)
+    if not fits:
         raise LossyInput(
             f"'{name}' is {wanted}; an array of {array.dtype} does not fit without loss. "
             f"Convert it yourself: array.astype({wanted.numpy.name!r})"
@@ -54,14 +70,16 @@ def as_array(name: str, wanted: DType, value: Any) -> np.ndarray:
 
 def array_of(value: Any) -> np.ndarray:
     """The value as NumPy holds it, by NumPy's protocol or DLPack's, without a copy where it can be;
-    PyTorch's tensors without their gradients, and bfloat16 too."""
+    PyTorch's tensors without their gradients, and of bfloat16 and float8 too."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(value, torch.Tensor):
         only_dlpack = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
         return np.from_dlpack(value) if only_dlpack else np.asarray(value)
     plain = value.detach().cpu()
-    if plain.dtype is torch.bfloat16:
-        return plain.contiguous().view(torch.int16).numpy().view(bf16.numpy)
+    lacked = getattr(ml_dtypes, str(plain.dtype).removeprefix("torch."), None)  # by NumPy
+    bits = {1: torch.uint8, 2: torch.int16}.get(plain.dtype.itemsize)
+    if lacked is not None and bits is not None:
+        return np.asarray(plain.contiguous().view(bits).numpy().view(lacked))
     return np.asarray(plain.numpy())
 
 

@@ -367,7 +367,10 @@ def check_names(wanted: set[str], given: set[str]) -> None:
 def fit(name: str, tensor: Tensor, value: Any) -> np.ndarray:
     """The value in the parameter's dtype, with strides of its own; floats may change their width.
     Raises WeightsError."""
-    array = array_of(value)
+    try:
+        array = array_of(value)
+    except (TypeError, ValueError, RuntimeError, BufferError) as error:
+        raise WeightsError(f"{name}: {type(value).__name__} is not an array: {error}") from None
     expected = tuple(tensor.shape)
     if array.shape != expected:
         raise WeightsError(f"{name}: expected shape {expected}, got {array.shape}")
