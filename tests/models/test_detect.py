@@ -378,6 +378,11 @@ def test_pictures_of_every_kind(tmp_path, monkeypatch):
     for nothing in (Image.new("L", (0, 5)), np.zeros((5, 0, 3), np.uint8)):
         with pytest.raises(InputError, match="0 x 5 pixels"):
             images.read_image(nothing)
+    with pytest.raises(InputError, match=r"u8, not \(5, 5, 3\) float32"):
+        images.read_image(np.zeros((5, 5, 3), np.float32))
+    for other, kind in ((None, "NoneType"), (5, "int")):
+        with pytest.raises(InputError, match=f"a picture is a path, .*, not {kind}"):
+            images.read_image(other)
     with pytest.raises(InputError, match="data:image"):
         images.read_image("data:nothing")
     with pytest.raises(InputError, match="base64"):

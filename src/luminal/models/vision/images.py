@@ -46,7 +46,8 @@ def read_image(source: Source) -> Any:
         return _rgb(source)
     if isinstance(source, np.ndarray):
         if source.dtype != np.uint8 or source.ndim != 3 or source.shape[2] != 3:
-            raise InputError(f"a picture is (height, width, 3) u8, not {source.shape}")
+            given = f"{source.shape} {source.dtype}"
+            raise InputError(f"a picture is (height, width, 3) u8, not {given}")
         return _rgb(module.fromarray(source))
     name, stream = _opened(source)
     try:
@@ -74,7 +75,13 @@ def _opened(source: Source) -> tuple[str, Any]:
         return "picture", io.BytesIO(source)
     if isinstance(source, str) and source.startswith("data:"):
         return "data URL", io.BytesIO(from_data_url(source))
-    path = Path(source)
+    try:
+        path = Path(source)
+    except TypeError:
+        kind = type(source).__name__
+        raise InputError(
+            f"a picture is a path, bytes, a data URL, an array or Pillow's image, not {kind}"
+        ) from None
     try:
         size = path.stat().st_size
         if not path.is_file() or size > MOST_BYTES:
