@@ -1,6 +1,7 @@
 """DETR and RT-DETR with tiny random weights, against transformers."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -13,9 +14,9 @@ from transformers.models.rt_detr.image_processing_pil_rt_detr import RTDetrImage
 
 import luminal
 from luminal.cli import main
-from luminal.errors import ShapeError, Unsupported, WeightsError
+from luminal.errors import InputError, ShapeError, Unsupported, WeightsError
 from luminal.models.vision.draw import drawn
-from luminal.models.vision.images import prepared
+from luminal.models.vision.images import padded, prepared
 from luminal.models.vision.looker import Looker
 from luminal.models.vision.named import Named
 from luminal.models.vision.rtdetr import _deformable
@@ -52,12 +53,13 @@ def made(tmp_path_factory):
     return get
 
 
-def theirs(model, processor, image):
-    """(pixels, logits, boxes, what is found above 0) of transformers."""
+def theirs(model, processor, image, sides=(1, 1)):
+    """(pixels, logits, boxes, what is found above 0) of transformers. sides: (height, width) of
+    what boxes are shares of, in those of the picture."""
     given = processor(image, return_tensors="pt")
     with torch.inference_mode():
         out = model(**given)
-    sizes = [(image.height, image.width)]
+    sizes = [(image.height * sides[0], image.width * sides[1])]
     found = processor.post_process_object_detection(out, 0.0, target_sizes=sizes)[0]
     pixels = given["pixel_values"][0].numpy()
     return pixels, out.logits[0].numpy(), out.pred_boxes[0].numpy(), found
@@ -73,11 +75,36 @@ def test_boxes(made, kind):
     found = ours.run(seen)
     assert np.abs(found[0] - logits).max() < 1e-4 * np.abs(logits).max()
     np.testing.assert_allclose(found[1], boxes, atol=1e-5)
+    same(ours(image, 0.0), wanted)
+
+
+def same(detections, wanted):
     order = np.argsort(-wanted["scores"].numpy(), kind="stable")
-    detections = ours(image, 0.0)
     assert [one.label for one in detections] == wanted["labels"].numpy()[order].tolist()
     edges = wanted["boxes"].numpy()[order]
     np.testing.assert_allclose([one.box for one in detections], edges, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "height", "width", "sides"),
+    [("detr", 100, 130, (1, 1)), ("rt_detr", 96, 192, (1.5, 2))],
+)
+def test_padded_pictures(made, tmp_path, kind, height, width, sides):
+    """DETR leaves the padding out of attention and of positions; RT-DETR sees it, and its boxes
+    are shares of all."""
+    folder, model, _ = made(kind)
+    size = {"height": height, "width": width}
+    processor = type(PROCESSORS[kind])(size=PROCESSORS[kind].size, do_pad=True, pad_size=size)
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    processor.save_pretrained(tmp_path)
+    ours, image = Looker(tmp_path, device="reference"), picture()
+    pixels, _, _, wanted = theirs(model, processor, image, sides)
+    seen = padded(prepared(image, ours._prepared), ours._prepared)
+    np.testing.assert_allclose(seen, pixels, atol=1e-5)
+    same(ours(image, 0.0), wanted)
+    smaller = Fields({**ours._prepared.values, "pad_size": {"height": 40, "width": 40}}, "a file")
+    with pytest.raises(InputError, match="padding to 40 x 40 takes as many"):
+        padded(seen, smaller)
 
 
 TIMM = {"convolution": "conv", "normalization": "bn"}

@@ -18,9 +18,12 @@ from .resnet import resnet
 POSITIONS = 10000.0  # the longest wave of sines, over 2 pi
 
 
-def detr(w: Named, pixels: Tensor, config: Fields) -> tuple[Tensor, Tensor]:
+def detr(
+    w: Named, pixels: Tensor, config: Fields, shown: tuple[int, int]
+) -> tuple[Tensor, Tensor]:
     """(logits (queries, classes + 1), the last of which is "nothing"; boxes (queries, 4): centres
-    and sizes as shares of the picture) of pixels (1, 3, height, width). Raises Unsupported."""
+    and sizes as shares of the picture) of pixels (1, 3, height, width), of which a picture takes
+    the first `shown` (height, width), and padding the rest. Raises Unsupported."""
     if config.text("position_embedding_type", "sine") != "sine" or config.flag("dilation"):
         raise Unsupported("DETR with learned positions or dilated convolutions")
     act = activation_of(config.text("activation_function", "relu", among=BY_NAME))
@@ -28,7 +31,11 @@ def detr(w: Named, pixels: Tensor, config: Fields) -> tuple[Tensor, Tensor]:
     model = w["model"]
     maps = resnet(model["backbone"], pixels, config.fields("backbone_config"))
     seen = model["input_projection"].conv2d(maps[-1])
-    height, width = (int(n) for n in seen.shape[2:])
+    height, width = (
+        _cells(int(count), int(size), part)
+        for count, size, part in zip(seen.shape[2:], pixels.shape[2:], shown)
+    )
+    seen = seen.narrow(2, 0, height).narrow(3, 0, width)  # beyond these nobody looks
     places = pixels.graph.constant(sines(height, width, int(seen.shape[1])))
     x = seen.flatten(2, 3).transpose(1, 2)  # (1, cells, width)
     for layer in model["encoder"]["layers"].each():
@@ -45,6 +52,12 @@ def detr(w: Named, pixels: Tensor, config: Fields) -> tuple[Tensor, Tensor]:
     return w["class_labels_classifier"].linear(found)[0], ops.sigmoid(
         box_head(w["bbox_predictor"], found)
     )[0]
+
+
+def _cells(count: int, size: int, part: int) -> int:
+    """How many of the cells of a side begin within its first part."""
+    starts = np.floor(np.arange(count, dtype=np.float32) * (np.float32(size) / np.float32(count)))
+    return int((starts < part).sum())
 
 
 def sines(height: int, width: int, features: int) -> np.ndarray:

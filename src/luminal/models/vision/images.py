@@ -268,7 +268,8 @@ def prepared(image: Any, given: Fields) -> np.ndarray:
     elif given.flag("do_resize", True):
         image = resized(image, wanted_size(given, image.size), _filter(given))
     if given.flag("do_center_crop"):
-        image = centre(image, *_crop_size(given))
+        crop = "crop_size" if given.has("crop_size") else "size"
+        image = centre(image, *_sides(given, crop))
     rescaled = given.flag("do_rescale", True)
     scale = given.number("rescale_factor", 1 / 255, low=0) if rescaled else 1
     below = float(rescaled and given.flag("rescale_offset"))
@@ -295,9 +296,20 @@ def _filter(given: Fields) -> int:
     return given.count("resample", 2, low=0, high=5)
 
 
-def _crop_size(given: Fields) -> tuple[int, int]:
+def padded(pixels: np.ndarray, given: Fields) -> np.ndarray:
+    """Prepared pixels (3, height, width) with zeros on the right and below, as do_pad and pad_size
+    say. Raises WeightsError, InputError."""
+    if not (given.flag("do_pad") and given.has("pad_size")):
+        return pixels
+    (height, width), (right, below) = pixels.shape[1:], _sides(given, "pad_size")
+    if height > below or width > right or below * right > MOST_PIXELS:
+        raise InputError(f"a picture is seen as {width} x {height} pixels; padding to {right} x "
+                         f"{below} takes as many, and gives at most {MOST_PIXELS}")  # fmt: skip
+    return np.pad(pixels, ((0, 0), (0, below - height), (0, right - width)))
+
+
+def _sides(given: Fields, name: str) -> tuple[int, int]:
     """(width, height)."""
-    name = "crop_size" if given.has("crop_size") else "size"
     if isinstance(given.values.get(name), int):
         return given.count(name), given.count(name)
     wanted = given.fields(name)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -15,14 +16,15 @@ from ...weights.fields import Fields
 from .boxes import corners
 from .detector import Detection, Detector
 from .detr import detr
-from .images import IMAGENET, Source, prepared, processor, read_image, with_usual
+from .images import IMAGENET, Source, padded, prepared, processor, read_image, with_usual
 from .layers import config_of, names_of, renamed
 from .named import Named
 from .programs import BySize
 from .resnet import TIMM
 from .rtdetr import rt_detr
 
-NETS = {"detr": detr, "rt_detr": rt_detr, "rt_detr_v2": rt_detr}
+Net: TypeAlias = Callable[..., tuple[Tensor, Tensor]]
+NETS: dict[str, Net] = {"detr": detr, "rt_detr": rt_detr, "rt_detr_v2": rt_detr}
 RENAMES = (
     (r"^model\.backbone\.(conv_encoder\.)?model\.", "model.backbone."),
     (r"\.o_proj\.", ".out_proj."),
@@ -32,7 +34,7 @@ RENAMES = (
 )
 BACKBONE = "model.backbone."
 USUAL: dict[str, dict[str, Any]] = {
-    "detr": {"size": {"shortest_edge": 800, "longest_edge": 1333}, **IMAGENET},
+    "detr": {"size": {"shortest_edge": 800, "longest_edge": 1333}, "do_pad": True, **IMAGENET},
     "rt_detr": {"size": {"height": 640, "width": 640}, "do_normalize": False},
 }
 
@@ -49,8 +51,8 @@ class Looker:
         self.directory = Path(directory)
         self.config, self.kind = config_of(self.directory, NETS)
         given = with_usual(processor(self.directory), USUAL.get(self.kind, USUAL["rt_detr"]))
-        sides = {} if size is None else {"size": {"height": size, "width": size}}
-        self._prepared = Fields({**given.values, **sides}, given.where)
+        own = {"size": {"height": size, "width": size}, "do_pad": False}
+        self._prepared = given if size is None else Fields({**given.values, **own}, given.where)
         self._state = _state(read_tensors(self.directory))
         self.softmax = self.kind == "detr"
         head = "class_labels_classifier" if self.softmax else "model.enc_score_head"
@@ -60,8 +62,8 @@ class Looker:
 
     # ---- programs
 
-    def _record(self, graph: Graph, pixels: Tensor) -> list[Tensor]:
-        logits, boxes = NETS[self.kind](Named(graph, self._state), pixels, self.config)
+    def _record(self, graph: Graph, pixels: Tensor, *shown: tuple[int, int]) -> list[Tensor]:
+        logits, boxes = NETS[self.kind](Named(graph, self._state), pixels, self.config, *shown)
         return [logits, boxes, *self._best(logits, boxes)]
 
     def _best(self, logits: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -73,11 +75,13 @@ class Looker:
         scores, place = ops.topk(ops.sigmoid(logits).flatten(0, 1), int(logits.shape[0]))
         return scores, place % self.classes, ops.index_select(edges, 0, place // self.classes)
 
-    def run(self, pixels: np.ndarray) -> list[np.ndarray]:
+    def run(self, pixels: np.ndarray, shown: tuple[int, int] | None = None) -> list[np.ndarray]:
         """[logits (queries, classes, and "nothing" of a DETR), boxes (queries, 4), scores
-        (queries,), labels (queries,), corners (queries, 4)], places as shares of the picture, of
-        prepared pixels (3, height, width)."""
-        return self._programs(pixels)
+        (queries,), labels (queries,), corners (queries, 4)] of prepared pixels (3, height, width).
+        shown: (height, width) of the picture in the first of them, all by default; the rest is
+        padding. Places are shares of the picture for DETR, of all pixels for RT-DETR."""
+        height, width = shown or pixels.shape[1:]
+        return self._programs(pixels, *([(height, width)] if self.softmax else []))
 
     # ---- a picture
 
@@ -88,8 +92,14 @@ class Looker:
         if not 0 <= confidence <= 1:
             raise InputError(f"a confidence lies in 0 .. 1, not {confidence}")
         picture = read_image(image)
-        _, _, scores, labels, edges = self.run(prepared(picture, self._prepared))
-        edges = edges * np.array([*picture.size, *picture.size], np.float32)
+        seen = prepared(picture, self._prepared)
+        pixels = padded(seen, self._prepared)
+        (height, width), (below, right) = seen.shape[1:], pixels.shape[1:]
+        _, _, scores, labels, edges = self.run(pixels, (height, width))
+        sides = np.array(picture.size, np.float32)
+        if not self.softmax:
+            sides = sides * np.array([right / width, below / height], np.float32)
+        edges = edges * np.tile(sides, 2)
         order = np.argsort(-scores, kind="stable")
         order = order[scores[order] > confidence][:limit]
         return [
