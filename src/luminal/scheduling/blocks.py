@@ -41,7 +41,7 @@ def blocks_of(draft: Draft, tile: Tile, rows: list[str], written: list[str]) -> 
         blocks[a] = _shared_out(draft, a, blocks, _unit(draft, tile, a))
     if tile.lane in blocks and rows and not written:
         blocks[tile.lane] = _panels_together(draft, tile, blocks | {a: size[a] for a in rows})
-    if tile.matrices and rows == [tile.rows] and tile.lane in blocks and not written:
+    if tile.matrices and rows == [tile.rows] and tile.lane in blocks:
         blocks |= _stripe(draft, tile, blocks)
     for a in [a for a in blocks if a not in written]:
         blocks[a] = _decide_block(draft, a, tile.size(a), blocks[a])
@@ -114,8 +114,6 @@ def _stripe(draft: Draft, tile: Tile, blocks: dict[str, int]) -> dict[str, int]:
     columns = (x for x in draft.facts.accesses(main) if rows not in x.axes)
     held = sum(draft.bytes(tile.pair[0].second, x.axes) for x in columns)
     near = held <= target.l2 // 2
-    if main.store and not near:  # nothing is made of them
-        return {}
     size, unit, most = draft.size[lane], tile.size(lane), blocks[rows]
     many = draft.size[rows] > most  # blocks, for each of which the columns are read again
     few, far = many and near, many and not near
@@ -141,7 +139,7 @@ def _stripe(draft: Draft, tile: Tile, blocks: dict[str, int]) -> dict[str, int]:
 
 def copies_panels(draft: Draft, tile: Tile) -> bool:
     """A unit copies what its lanes read: plain vectors, on a CPU."""
-    plain = not (tile.reduced or tile.pair or tile.rows or tile.across)
+    plain = not (tile.reduced or tile.pair or tile.across)
     copied = (v for v in draft.found.values if v.name in draft.operands and tile.lane in v.axes)
     return draft.target.group == 1 and plain and any(copied)
 
@@ -167,7 +165,7 @@ def _unit(draft: Draft, tile: Tile, axis: str) -> int:
 def _least_block(draft: Draft, axis: str, step: int) -> int:
     """Smallest block at which values without this axis are recomputed for 3% of the work."""
     found, size = draft.found, draft.size[axis]
-    lost = sum(draft.facts.work(v) for v in found.values if axis not in v.axes and not v.store)
+    lost = sum(draft.facts.work(v) for v in found.values if axis not in v.axes)
     least = int(size * 4 * lost / (0.03 * found.total))  # 4: rows run at load speed
     return min(round_up(max(least, step), step), round_up(size, step))
 

@@ -156,14 +156,9 @@ class Facts:
         """All loads and reads of a value, each once."""
         found = self._accesses.get(value.name)
         if found is None:
-            seen = {
-                (e, conditions): None
-                for body in value.expressions()
-                for e, conditions in guarded(body)
-                if isinstance(e, (Load, Read))
-            }
-            found = [self.access(e, c) for e, c in seen if isinstance(e, (Load, Read))]
-            self._accesses[value.name] = found
+            every = (pair for body in value.expressions() for pair in guarded(body))
+            seen = dict.fromkeys((e, c) for e, c in every if isinstance(e, (Load, Read)))
+            found = self._accesses[value.name] = [self.access(e, c) for e, c in seen]
         return [self._now(x) if x.load is None else x for x in found]
 
     def access(self, e: Load | Read, conditions: tuple[Index, ...] = ()) -> Access:
