@@ -133,7 +133,7 @@ def _choose(draft: Draft) -> None:
     scans = any(v.scans for v in found.values)
     if found.streams:
         stream_frame(draft)
-    elif scans or found.main is None or found.tile is None or not found.tile.lane:
+    elif scans or found.tile is None or not found.tile.lane:
         row_frame(draft)
     elif sum_of_sums(found):
         joint_frame(draft)

@@ -62,13 +62,13 @@ def tile_frame(draft: Draft) -> None:
     deep, blocked = room.add(*block), {loop.axis for loop in block}
     own = [Loop(a, 1) for a in lines]
     for a in written:
-        if draft.size[a] > tile.size(a) and room.within.get(a, draft.size[a]) > tile.size(a):
+        if draft.size[a] > tile.size(a):
             own.append(Loop(a, tile.size(a)))
             draft.tails[a] = "edges"
     if tile.matrices:  # whole ones are multiplied, also where there is less
-        draft.tails |= {a: "guard" for a, n in tile.sizes.items()
-                        if draft.size[a] % blocks.get(a, n) or draft.size[a] % n
-                        or not draft.facts.static[a]}  # fmt: skip
+        parts = [a for a, n in tile.sizes.items()
+                 if draft.size[a] % blocks.get(a, n) or not draft.facts.static[a]]  # fmt: skip
+        draft.tails |= dict.fromkeys(parts, "guard")
     if together:  # panel by panel for a few rows
         own += [Loop(a, tile.size(a)) for a in rows]
     behind = _behind(draft, base.add(*own), tile)
@@ -211,8 +211,7 @@ def _lines_together(
     if not (plain and over and axes and _reduced_block(draft, tile, main, lines=True)):
         return []
     axis, units = axes[-1], draft.units(blocks, order)
-    line = 4 * prod(draft.size[a] if a in main.axes and a not in order else tile.size(a)
-                    for a in tile.sizes)  # fmt: skip
+    line = 4 * prod(tile.size(a) if a in order else draft.size[a] for a in tile.sizes)
     fits = min(LINES, draft.target.l1 // line, units // (UNITS * draft.target.threads))
     blocks[axis] = max(1, min(fits, draft.size[axis]))
     return [axis] if blocks[axis] > 1 else []

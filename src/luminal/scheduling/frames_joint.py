@@ -46,7 +46,7 @@ def sum_of_sums(found: Outline) -> list[Value]:
             own = [a for a in v.over if a not in inner.axes]
             inside = [u for u in found.values if set(shared) <= set(u.points)]
             laned = all(found.tile.lane in u.axes for u in [v, *inside] if u.name not in early)
-            if laned and shared and not own:
+            if laned and not own:
                 sums.append(v)
                 inner = v
     short = all(found.facts.static[a] for a in found.main.over)
@@ -93,7 +93,7 @@ def joint_frame(draft: Draft) -> None:
     nest, written = _nest(draft, room, shared, tile), _written(draft, sums, tile)
     for v in found.values:
         if v.name in early:
-            lane = tile.lane if v.name in draft.operands and tile.lane in v.axes else None
+            lane = tile.lane if tile.lane in v.axes else None
             draft.own(v, base, lane, tile.size(lane) if lane else None)
         elif depth := _depth(draft, v, shared):
             inside = nest if depth == len(shared) else _units(room, shared[:depth])

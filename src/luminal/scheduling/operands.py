@@ -124,7 +124,7 @@ def _worth(found: Outline, arg: Expression, axes: frozenset[str], value: Value, 
         return not (x and instructions.lies(facts, x, tile.pair, tile.rows, size))
     if any(e in copied for e in walk(arg) if isinstance(e, Load)):
         return True
-    work = sum(1 for e in walk(body) if isinstance(e, Apply)) and weight(body)
+    work = weight(body)
     if value.rescale and body.dtype is not arg.dtype:
         return True  # pairs of a stream: see `Facts._pairs_along`
     again = prod(-(-found.size[a] // tile.size(a)) for a in set(value.axes) - axes)

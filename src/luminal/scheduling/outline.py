@@ -261,8 +261,6 @@ def _together(values: tuple[Value, ...], walked: set[str]) -> tuple[Value, ...]:
     """The walked values side by side: what one of them needs stands before, unless it needs one
     itself; what none needs stands after."""
     inside = [i for i, v in enumerate(values) if v.name in walked]
-    if not inside:
-        return values
     first, last = inside[0], inside[-1]
     needed, made = set[str](), set[str]()
     for v in reversed(values[first : last + 1]):

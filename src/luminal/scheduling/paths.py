@@ -146,7 +146,7 @@ def _run(value: Value, tile: Tile, facts: Facts) -> int:
     """Elements of a sum that a thread of a GPU reads at once: all that is read along its lanes lies
     side by side."""
     read = [x for x in facts.accesses(value) if tile.lane in x.axes]
-    if facts.target.group == 1 or not read or tile.deep[0] or tile.pair:
+    if facts.target.group == 1 or not read:
         return 1
     if any(x.conditions or (x.stride(tile.lane) != 1 and not x.packable) for x in read):
         return 1

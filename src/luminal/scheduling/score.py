@@ -191,9 +191,8 @@ class Score(Loads):
         """Points of ragged tiles over points that are wanted."""
         waste = 1.0
         for a, t in self.sizes.items():
-            if a == self.lane or t > 1:
-                unit = self.width if a == self.lane and self.reduced else t
-                waste *= round_up(self.span[a], unit) / self.span[a]
+            unit = self.width if a == self.lane and self.reduced else t
+            waste *= round_up(self.span[a], unit) / self.span[a]
         return waste
 
     def _idle(self) -> float:

@@ -55,12 +55,12 @@ class Solver:
         """The best tile for values with the same axes; `lane` and `width` force the lane axis. With
         a name it is a decision, open to the tiles that should be nearly as good. matrices: it may
         have two axes in lanes, where an instruction multiplies matrices."""
-        together = None if lane or width else self._packed(group)
+        together = None if lane else self._packed(group)
         if together is not None:
             return together
         axes, job = [lane] if lane else self._lane_axes(group), self._job(group, copies)
         found = [t for a in axes for t in self._candidates(job, a, width)]
-        if matrices and width is None:
+        if matrices:
             kept = [a for a in group[0].axes if self.span[a] > 1]  # they are stored by others
             either = axes if self.target.group > 1 else kept
             found += [t for a in either for t in self._matrices(job, a)]
@@ -93,7 +93,7 @@ class Solver:
         if key in facts.solved:
             return facts.solved[key]
         pair, *others = {instructions.pair(facts, v) for v in group}
-        fits = pair and pair[0].rows == 1 and not others and lane in value.axes and lane != pair[1]
+        fits = pair and pair[0].rows == 1 and not others and lane in value.axes
         pairs = [None, pair] if fits else [None]
         tiles: list[Tile] = []
         most = inf
@@ -161,7 +161,7 @@ class Solver:
     def _stored(self, value: Value, tile: Tile) -> float:
         """Cycles of a point for results that lie apart in memory along the lanes: one by one where
         the tile has no axis along which they are neighbours, and other lanes would have."""
-        if tile.pair is None or tile.reduced or self.facts.rescales or self.target.group > 1:
+        if tile.pair is None or self.facts.rescales or self.target.group > 1:
             return 0.0
         near = [a for a in value.axes if self.span[a] >= self.lanes and self._storable(a)]
         stored = any(v.store and tile.lane in v.axes for v in self.facts.values)
