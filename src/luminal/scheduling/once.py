@@ -65,7 +65,7 @@ def operands_before(
     forms = [partial(_joined, last=last, inside=inside, ends=ends if last else {})
              for last in ("", *together) for inside in (False, True)]  # fmt: skip
     forms += [partial(_turned, last=last, over=value.over) for last in rows]
-    bodies = dict.fromkeys((sides, tuple(taken)))
+    bodies = dict.fromkeys((sides, tuple(taken))) if some else ()
     each = (_apart(kernel, value, made, some[-1], form) for made, form in product(bodies, forms))
     yield from filter(None, each)
 
