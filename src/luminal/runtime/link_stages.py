@@ -66,8 +66,9 @@ class _Linking:
         return self.linker.memory(Memory(name, kind, node.dtype, node.shape))
 
     def _result(self, node: Node) -> int:
-        """New memory for what others find there."""
-        if node not in self.roots:
+        """New memory for what others find there. The first that keeps an output makes it: blocks
+        in loops that keep it too have a copy."""
+        if node not in self.roots or node in self.results:
             return self.linker.temporary(node.dtype, node.shape)
         number = f"output{len(self.linker.memories)}"
         self.results[node] = self._memory(number, "output", node)
