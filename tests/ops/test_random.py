@@ -7,7 +7,7 @@ import pytest
 
 from luminal import ops
 from luminal.backend.reference import evaluate
-from luminal.errors import DTypeError
+from luminal.errors import DTypeError, InputError
 from luminal.graph import Graph, Tensor
 
 
@@ -52,6 +52,63 @@ def test_seed_and_stream() -> None:
     assert not np.array_equal(value(a), value(ops.rand(first, (5,), seed=2, stream=0)))
     large = ops.rand(first, (5,), seed=1 + (1 << 32), stream=0)
     assert not np.array_equal(value(a), value(large))
+
+
+@pytest.fixture
+def extremes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The generator gives its largest, its smallest and another large word by turns."""
+
+    def words(graph: Graph, shape: object, *_: object) -> tuple[Tensor, Tensor]:
+        word = graph.constant(np.resize(np.array([2**32 - 1, 0, 0xFF << 24], "u4"), shape))  # type: ignore[call-overload]
+        return word, word
+
+    monkeypatch.setattr(ops.random, "random_words", words)
+
+
+def everywhere(tensor: Tensor) -> list[np.ndarray]:
+    tensor.output()
+    devices = ("reference", "cpu")
+    return [np.asarray(tensor.graph.compile(d, cache=False)()).astype("f8") for d in devices]
+
+
+@pytest.mark.usefixtures("extremes")
+def test_noise_is_finite() -> None:
+    for found in everywhere(ops.gumbel(Graph(), (2,))):
+        assert np.isfinite(found).all() and found[0] > 16 and found[1] < -2
+    weights = np.array([[0, 1]] * 3, np.float32)
+    for kind in ("f32", "f16", "bf16"):
+        for found in everywhere(ops.multinomial(Graph().constant(weights).cast(kind))):
+            assert (found == 1).all()
+        for found in everywhere(ops.gumbel_softmax(Graph().constant(weights).cast(kind).log())):
+            assert np.array_equal(found, weights)
+    assert all(np.isfinite(found).all() for found in everywhere(ops.randn(Graph(), (2,))))
+
+
+@pytest.mark.usefixtures("extremes")
+@pytest.mark.parametrize("kind", ["f64", "f32", "f16", "bf16"])
+@pytest.mark.parametrize("ends", [(0, 1), (1.0, 2.0), (0, 3), (-1, 0), (10, 11), (0.1, 0.3)])
+def test_uniform_stays_below_its_end(kind: str, ends: tuple[float, float]) -> None:
+    low, high = ends
+    for found in everywhere(ops.uniform(Graph(), (3,), low, high, dtype=kind)):
+        assert low - 1e-3 <= found.min() and found.max() < high
+
+
+def test_what_random_numbers_refuse() -> None:
+    graph, seed = Graph(), {"seed": 0}
+    wrongs = ({"seed": 1.5}, {"seed": 2**64}, {"seed": graph.literal(0.5)},
+              seed | {"stream": 2**32}, seed | {"stream": -1}, seed | {"stream": 0.5})  # fmt: skip
+    for wrong in wrongs:
+        with pytest.raises(InputError, match=r"seed|stream"):
+            ops.rand(graph, (2,), **wrong)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="seed"):
+        ops.manual_seed(graph, 0.5)  # type: ignore[arg-type]
+    ops.rand(graph, (2,), seed=-(2**63)), ops.rand(graph, (2,), seed=np.uint64(2**64 - 1))  # type: ignore[arg-type]
+    for low, high, kind in ((0, 257, "u8"), (-1, 3, "u8"), (0, 129, "i8"), (0, 3, "bool")):
+        with pytest.raises(InputError, match="fit"):
+            ops.randint(graph, low, high, (2,), dtype=kind)
+    ops.randint(graph, -128, 128, (2,), dtype="i8")
+    with pytest.raises(InputError, match="above"):
+        ops.uniform(graph, (2,), 2, 1)
 
 
 def test_seed_as_input() -> None:

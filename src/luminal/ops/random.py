@@ -5,18 +5,19 @@ The function is Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random nu
 
 Without a seed every run has other numbers: the graph counts its runs in a state, "random.run", and
 starts from the number given to `manual_seed`. A seed that is a number gives each run the same
-numbers, one that is a scalar tensor those of its value. Each call takes the next stream of its
-graph unless one is named.
+numbers, one that is a scalar tensor those of its value; it is an integer of 64 bits, with a sign or
+without. Each call takes the next stream of its graph unless one (of 32 bits) is named.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from ..errors import DTypeError
+from ..errors import DTypeError, InputError
 from ..graph.dtype import dtype as dtype_of
 from ..graph.dtype import f32, f64, i64, u32, u64
 from ..graph.graph import Graph
@@ -24,7 +25,7 @@ from ..graph.index import Index
 from ..graph.tensor import Tensor
 from .base import Size, full_like, literal
 from .bits import bitwise_left_shift, bitwise_or, bitwise_right_shift, bitwise_xor
-from .elementwise import add, mul, neg, sub
+from .elementwise import add, minimum, mul, neg, sub
 from .logic import lt, where
 from .math import LN_2, cos, log, sqrt
 from .reduction import argmax
@@ -47,7 +48,7 @@ def manual_seed(graph: Graph, seed: int) -> None:
     >>> bool((ops.rand(cx, 2).numpy() == ops.rand(other, 2).numpy()).all())
     True
     """
-    _seeds[graph] = seed
+    _seeds[graph] = _seed(seed)
 
 
 def run_counter(graph: Graph) -> Tensor:
@@ -58,6 +59,21 @@ def run_counter(graph: Graph) -> Tensor:
     state = graph.tensor((), i64, RUN).set(0)
     graph.donate(state, add(state, 1))
     return state
+
+
+def _seed(seed: int) -> int:
+    return _within("a seed", seed, -(1 << 63), 1 << 64)
+
+
+def _within(what: str, value: int, low: int, high: int) -> int:
+    """An integer from low, below high. Raises InputError."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise InputError(f"{what} must be an integer, not {value!r}") from None
+    if not low <= number < high:
+        raise InputError(f"{what} must lie in {low} .. {high - 1}, not be {number}")
+    return number
 
 
 def next_stream(graph: Graph) -> int:
@@ -101,7 +117,7 @@ def random_words(
     for d, size in enumerate(sizes):
         flat = flat * size + Index.of(f"i{d}")
     low, high = _halves(graph.iota(sizes, flat, i64))
-    stream = next_stream(graph) if stream is None else stream
+    stream = next_stream(graph) if stream is None else _within("a stream", stream, 0, 1 << 32)
     first, second = _key(graph, seed)
     second = bitwise_xor(second, full_like(second, stream * 0x9E3779B9))
     return threefry((first.expand(sizes), second.expand(sizes)), (low, high))
@@ -110,9 +126,11 @@ def random_words(
 def _key(graph: Graph, seed: Seed) -> tuple[Tensor, Tensor]:
     """The two words of a seed; without one they are drawn anew from the number of the run."""
     if isinstance(seed, Tensor):
+        if not seed.dtype.is_integer:
+            raise InputError(f"a seed must be an integer, not {seed.dtype}")
         return _halves(seed)
     if seed is not None:
-        return _halves(literal(graph, seed, u64))
+        return _halves(literal(graph, _seed(seed), u64))
     start = literal(graph, _seeds.get(graph, 0), u64)
     return threefry(_halves(start), _halves(run_counter(graph)))
 
@@ -157,29 +175,29 @@ def rand(
     >>> draws.shape, bool(((0 <= draws) & (draws < 1)).all())
     ((2, 3), True)
     """
-    kind = dtype_of(dtype)
-    if not kind.is_float:
-        raise DTypeError(f"rand gives floats, not {kind}; see randint")
-    wide = kind if kind is f64 else f32
-    unit = _unit(random_words(graph, shape, seed, stream), wide)
-    return unit if kind is wide else _below_one(unit.cast(kind))
-
-
-def _below_one(x: Tensor) -> Tensor:
-    """Rounding to a narrow dtype may reach 1: that becomes 0."""
-    return where(lt(x, 1.0), x, 0.0)
+    return uniform(graph, shape, seed=seed, stream=stream, dtype=dtype)
 
 
 def uniform(
     graph: Graph, shape: Shape, low: float = 0.0, high: float = 1.0, *, seed: Seed = None,
     stream: int | None = None, dtype: Any = "f32",
 ) -> Tensor:  # fmt: skip
-    """Uniform in [low, high).
+    """Uniform in [low, high), low and high as the dtype has them; low where they are equal.
 
     >>> ops.uniform(cx, (2, 3), -1.0, 1.0).shape
     (2, 3)
     """
-    return add(mul(rand(graph, shape, seed=seed, stream=stream, dtype=dtype), high - low), low)
+    kind = dtype_of(dtype)
+    if not kind.is_float:
+        raise DTypeError(f"rand and uniform give floats, not {kind}; see randint")
+    if not low <= high:
+        raise InputError(f"uniform: low, {low}, must not be above high, {high}")
+    wide = kind if kind is f64 else f32
+    unit = _unit(random_words(graph, shape, seed, stream), wide)
+    if (low, high) == (0, 1) and kind is wide:
+        return unit
+    drawn = add(mul(unit, high - low), low).cast(kind)
+    return where(lt(drawn, high), drawn, low)  # rounding may reach high
 
 
 def randn(
@@ -192,7 +210,7 @@ def randn(
     """
     kind = dtype_of(dtype)
     first, second = random_words(graph, shape, seed, stream)
-    radius_unit = add(_unit((first, first), f32), 2.0**-25)  # in (0, 1)
+    radius_unit = add(_unit((first, first), f32), 2.0**-25)  # in (0, 1], rounded
     radius = sqrt(mul(log(radius_unit), -2.0))
     return mul(radius, cos(mul(_unit((second, second), f32), 2 * math.pi))).cast(kind)
 
@@ -223,13 +241,13 @@ def exponential(
 
 
 def gumbel(graph: Graph, shape: Shape, *, seed: Seed = None, stream: int | None = None) -> Tensor:
-    """Gumbel noise: -log(-log u).
+    """Gumbel noise: -log(-log u), finite.
 
     >>> ops.gumbel(cx, (2, 3)).shape
     (2, 3)
     """
     unit = add(rand(graph, shape, seed=seed, stream=stream), 2.0**-25)
-    return neg(log(neg(log(unit))))
+    return neg(log(neg(log(minimum(unit, 1 - 2.0**-24)))))  # rounding may reach 1
 
 
 def randint(
@@ -242,11 +260,14 @@ def randint(
     >>> draws.dtype, bool(((0 <= draws) & (draws < 6)).all())
     (dtype('int64'), True)
     """
+    kind = dtype_of(dtype)
     if not 0 < high - low < 1 << 32:
         raise DTypeError(f"randint: {low} .. {high - 1} must have 1 .. 2^32 - 1 members")
+    if not kind.lowest <= low < high <= kind.highest + 1:
+        raise InputError(f"randint: {low} .. {high - 1} do not all fit in {kind}")
     wide = random_bits(graph, size, seed=seed, stream=stream).cast(u64)
     scaled = bitwise_right_shift(mul(wide, full_like(wide, high - low)), full_like(wide, 32))
-    return add(scaled.cast(i64), low).cast(dtype_of(dtype))
+    return add(scaled.cast(i64), low).cast(kind)
 
 
 def bernoulli(p: Tensor, *, seed: Seed = None, stream: int | None = None) -> Tensor:

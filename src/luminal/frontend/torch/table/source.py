@@ -200,8 +200,7 @@ def bernoulli_each(at: Recorder, x: Tensor) -> Tensor:
 
 @source("uniform.default")
 def uniform(at: Recorder, x: Tensor, low: float = 0.0, high: float = 1.0) -> Tensor:
-    unit = rand(at, x.shape, f64 if x.dtype is f64 else f32)
-    return ops.add(ops.mul(unit, high - low), low).cast(x.dtype)
+    return ops.uniform(at.graph, x.shape, low, high, seed=at.random_seed(), dtype=x.dtype)
 
 
 @source("normal_functional.default")
