@@ -197,3 +197,12 @@ def test_a_prescribed_form_whatever_decoder_puts_tokens_together(decoder: Any) -
 def test_tokens_that_do_not_just_follow_each_other_have_no_form(decoder: Any, more: Any) -> None:
     with pytest.raises(InputError, match="another decoder"):
         Grammars(spelled(decoder, *more), [1]).form(json_grammar({"type": "boolean"}))
+
+
+def test_parts_of_characters_have_bytes(tokenizer: Tokenizer) -> None:
+    text = "é 🦊\u00ad"
+    ids = tokenizer.encode(text, special=False)
+    assert None in map(tokenizer.piece, ids)
+    assert b"".join(map(tokenizer.bytes, ids)).strip() == text.encode()
+    byte = spelled(decoders.ByteFallback(), "<0xF0>")
+    assert byte.bytes(byte.vocabulary - 1) == b"\xf0"

@@ -211,7 +211,6 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"functions": [TOOL]}, "functions is not built here"),
     ({"logit_bias": {str(n): 1 for n in range(2000)}}, "at most 1024"),
     ({"stop_token_ids": [-1] * 100_000}, "stop_token_ids.0"),
-    ({"model": None}, "model"),
 ]
 
 
@@ -222,6 +221,30 @@ def test_wrong_fields_are_named(running: Running, change: dict[str, Any], field:
     error = answer.json()["error"]
     assert answer.status_code == 400 and error["type"] == "invalid_request_error"
     assert field in error["message"]
+
+
+def test_a_model_that_is_alone_need_not_be_named(running: Running) -> None:
+    refused = {"role": "assistant", "content": None, "refusal": "no"}
+    bodies = {"chat/completions": {"messages": [refused, *MESSAGES]},
+              "completions": {"prompt": "a"}, "responses": {"input": "a"}}  # fmt: skip
+    for path, body in bodies.items():
+        with running.http() as client:
+            answers = [client.post(f"/v1/{path}", json={**body, **more})
+                       for more in ({}, {"model": None}, {"model": "no"})]  # fmt: skip
+        assert [answer.status_code for answer in answers] == [200, 200, 404]
+        assert answers[0].json()["model"] == NAME
+
+
+def test_the_field_of_a_prompt_that_is_too_long_is_named(running: Running) -> None:
+    long = "a " * 2000
+    cases = (("chat/completions", "messages", [{**MESSAGES[0], "content": long}]),
+             ("completions", "prompt", long), ("completions", "prompt", [5] * 999),
+             ("responses", "input", long))  # fmt: skip
+    for path, field, value in cases:
+        error = running.http().post(f"/v1/{path}", json={field: value}).json()["error"]
+        assert (error["code"], error["param"]) == ("context_length_exceeded", field)
+    error = running.http().post("/v1/embeddings", json={"input": [[1, 2]]}).json()["error"]
+    assert error["param"] == "input" and "token ids are not built" in error["message"]
 
 
 HALF = b'{"model": "%s", "prompt": "\\ud800"}' % NAME.encode()  # of a surrogate pair

@@ -115,10 +115,8 @@ class ChatForm:
         return {"content": entries, "refusal": None} if self._logprobs and entries else None
 
     def _entry(self, token: int, logprob: float) -> Object:
-        """A token whose text is no whole characters has no bytes here."""
-        text = self._tokenizer.piece(token)
-        known = None if text is None else list(text.encode())
-        return {"token": self._tokenizer.name(token), "logprob": logprob, "bytes": known}
+        name, known = self._tokenizer.name(token), list(self._tokenizer.bytes(token))
+        return {"token": name, "logprob": logprob, "bytes": known}
 
 
 class TextForm:

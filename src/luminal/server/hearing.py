@@ -48,7 +48,7 @@ class Listener:
         """The response to a form with a file. Raises Fault, InputError or ValidationError."""
         data, fields = await bodies.form(request, MOST_BYTES)
         given = Speech.model_validate(fields)
-        if given.model not in self.names:
+        if given.model is not None and given.model not in self.names:
             there = ", ".join(self.names) or "none"
             raise Fault(404, f"no model {given.model[:80]!r} for speech; there is {there}",
                         "model_not_found", "model")  # fmt: skip

@@ -83,7 +83,7 @@ class Rewriter:
         for job in jobs:
             t5.check(job.asked)
         self._run(t5, jobs)
-        answer = Answer(TextForm(None, False), given.model, sum(map(len, prompts)))
+        answer = Answer(TextForm(None, False), self.name, sum(map(len, prompts)))
         return answer.whole([_reply(t5, job) for job in jobs])
 
     def _run(self, t5: T5, jobs: list[Job]) -> None:

@@ -150,6 +150,14 @@ class Server:
             raise Fault(404, f"no model {name[:80]!r} for this; there is {there}",
                         "model_not_found", "model")  # fmt: skip
 
+    def _chosen(self, name: str | None, known: Sequence[str]) -> str:
+        """The name, which may be left out where there is one. Raises Fault."""
+        if name is None and len(known) > 1:
+            raise Fault(400, f"model: one of {', '.join(known)} must be named", "missing", "model")
+        name = known[0] if name is None and known else name or ""
+        self._check_model(name, known)
+        return name
+
     async def _served(self, request: Request, name: str | None) -> Served:
         """The model of that name (None: the first), loaded, until the request is done. Raises
         Fault."""
@@ -160,22 +168,19 @@ class Server:
         request.state.held, request.state.adapter = [served], self.shelf.adapter(name)
         return served
 
-    def _embedder_for(self, name: str) -> Embedder:
-        self._check_model(name, self._embedders())
-        assert self.embedder is not None
-        return self.embedder
-
     async def embed(self, request: Request) -> Response:
         given = await self._bodies.read(request, Embeddings)
-        embedder, packed = self._embedder_for(given.model), given.encoding_format == "base64"
+        self._chosen(given.model, self._embedders())
+        assert self.embedder is not None
+        embedder, packed = self.embedder, given.encoding_format == "base64"
         async with self.shelf.beside(embedder.model):
             made = await asyncio.to_thread(embedder.answer, given.texts, packed, given.dimensions)
         return JSONResponse(made)
 
     async def rerank(self, request: Request) -> Response:
         given = await self._bodies.read(request, Rerank)
-        self._check_model(given.model, [*self._rankers(), *self._embedders()])
-        by = self.ranker if given.model in self._rankers() else self.embedder
+        name = self._chosen(given.model, [*self._rankers(), *self._embedders()])
+        by = self.ranker if name in self._rankers() else self.embedder
         assert by is not None
         shown = given.texts if given.return_documents else None
         rank = partial(by.rank, given.query, given.texts, given.top_n, shown)
@@ -198,9 +203,9 @@ class Server:
         given = await self._bodies.read(request, Tokenize)
         served = await self._served(request, self._known(given.model))
         if given.prompt is None:
-            _, ids = await self._conversation(served, given.options())
+            _, ids = await self._conversation(served, given.options(), "messages")
         else:
-            ids = await self._encoded(served, given.prompt, given.add_special_tokens)
+            ids = await self._encoded(served, given.prompt, "prompt", given.add_special_tokens)
         names = {"token_strs": [served.tokenizer.name(token) for token in ids]}
         context = served.engine.context
         return JSONResponse({"count": len(ids), "max_model_len": context, "tokens": ids,
@@ -221,26 +226,31 @@ class Server:
 
     # ---- prompts
 
-    async def _encoded(self, served: Served, text: str, special: bool = True) -> list[int]:
-        """Tokens of a text; one that is too long for certain is not looked at. Raises Fault."""
+    async def _encoded(
+        self, served: Served, text: str, field: str, special: bool = True
+    ) -> list[int]:
+        """Tokens of a text, which stood in this field; one that is too long for certain is not
+        looked at. Raises Fault."""
         context = served.engine.context
         if len(text) > context * served.tokenizer.longest:
-            raise _too_long(f"more than {context}", context)
+            raise _too_long(f"more than {context}", context, field)
         return await self._aside(served.tokenizer.encode, text, special)
 
-    async def _conversation(self, served: Served, options: Object) -> tuple[str, list[int]]:
+    async def _conversation(
+        self, served: Served, options: Object, field: str
+    ) -> tuple[str, list[int]]:
         """(text, tokens) of a conversation. options: those of `Templates.render`."""
         if any(isinstance(message["content"], list) for message in options["messages"]):
             if served.tokenizer.sight is None:
-                raise Fault(400, "this model sees no pictures", "invalid_value", "messages")
+                raise Fault(400, "this model sees no pictures", "invalid_value", field)
             return await self._aside(partial(served.tokenizer.conversation, **options))
         text = await self._aside(partial(served.tokenizer.render, **options))
-        return text, await self._encoded(served, text, special=False)
+        return text, await self._encoded(served, text, field, special=False)
 
-    def _check_prompts(self, served: Served, prompts: Sequence[list[int]]) -> None:
+    def _check_prompts(self, served: Served, prompts: Sequence[list[int]], field: str) -> None:
         longest, context = max(map(len, prompts)), served.engine.context
         if longest > context:
-            raise _too_long(str(longest), context)
+            raise _too_long(str(longest), context, field)
 
     def _check_count(self, served: Served, count: int) -> None:
         """What never fits need not be tried again."""
@@ -253,30 +263,36 @@ class Server:
 
     async def chat(self, request: Request) -> Response:
         given = await self._bodies.read(request, Chat)
-        served = await self._served(request, given.model)
-        text, ids = await self._conversation(served, given.options())
+        name = self._chosen(given.model, self.shelf.names)
+        served = await self._served(request, name)
+        text, ids = await self._conversation(served, given.options(), "messages")
+        self._check_prompts(served, [ids], "messages")
         parting = partial(self._parting, served, given, text)
         form = ChatForm(served.tokenizer, given.logprobs, parting)
-        answer = Answer(form, given.model, len(ids), given.stream_options.include_usage)
+        answer = Answer(form, name, len(ids), given.stream_options.include_usage)
         return await self._answer(request, served, given, answer, [ids])
 
     async def respond(self, request: Request) -> Response:
         given = await self._bodies.read(request, Responses)
+        given.model = self._chosen(given.model, self.shelf.names)
         served = await self._served(request, given.model)
         chat = given.chat()
-        text, ids = await self._conversation(served, chat.options())
+        text, ids = await self._conversation(served, chat.options(), "input")
+        self._check_prompts(served, [ids], "input")
         answer = ResponsesAnswer(given, self._parting(served, chat, text), len(ids))
         return await self._answer(request, served, chat, answer, [ids], named=True)
 
     async def complete(self, request: Request) -> Response:
         given = await self._bodies.read(request, Completion)
-        if (rewriter := self.rewriters.get(given.model)) is not None:
+        name = self._chosen(given.model, [*self.shelf.names, *self.rewriters])
+        if (rewriter := self.rewriters.get(name)) is not None:
             async with self.shelf.beside(rewriter.model):
                 return JSONResponse(await rewriter.answer(request.receive, given))
-        served = await self._served(request, given.model)
+        served = await self._served(request, name)
         asked = given.prompts()
-        prompts = [await self._encoded(served, p) if isinstance(p, str) else p for p in asked]
-        self._check_prompts(served, prompts)
+        prompts = [await self._encoded(served, p, "prompt") if isinstance(p, str) else p
+                   for p in asked]  # fmt: skip
+        self._check_prompts(served, prompts, "prompt")
         echoes = None
         if given.echo:
             decode = served.tokenizer.decode
@@ -284,7 +300,7 @@ class Server:
             echoes = [text for text in texts for _ in range(given.n)]
         form = TextForm(served.tokenizer, given.logprobs is not None, echoes)
         usage = given.stream_options.include_usage
-        answer = Answer(form, given.model, sum(map(len, prompts)), usage)
+        answer = Answer(form, name, sum(map(len, prompts)), usage)
         return await self._answer(request, served, given, answer, prompts, echo=given.echo)
 
     def _parting(self, served: Served, given: Chat, prompt: str) -> Parting:
@@ -299,7 +315,6 @@ class Server:
         prompts: Sequence[list[int]], named: bool = False, echo: bool = False,
     ) -> Response:  # fmt: skip
         """Whole or in a stream; of each prompt n choices. named: events have names."""
-        self._check_prompts(served, prompts)
         self._check_count(served, given.n * len(prompts))
         make = await self._wishes(served, given, echo)
         adapter = request.state.adapter
@@ -342,9 +357,9 @@ class Server:
         self.metrics.whole.observe(time.perf_counter() - started)
 
 
-def _too_long(count: str, context: int) -> Fault:
+def _too_long(count: str, context: int, field: str) -> Fault:
     return Fault(400, f"the prompt has {count} tokens; this server's context is {context}",
-                 "context_length_exceeded", "messages")  # fmt: skip
+                 "context_length_exceeded", field)  # fmt: skip
 
 
 async def _gathered(pieces: AsyncIterator[tuple[int, Piece]], count: int) -> list[list[Piece]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,16 @@ class Tokenizer:
         text = self.piece(token)
         return text if text is not None else self.raw.id_to_token(token) or UNFINISHED
 
+    def bytes(self, token: int) -> bytes:
+        """Of a token's text; where that is no whole characters, those that the vocabulary means."""
+        if (text := self.piece(token)) is not None:
+            return text.encode()
+        entry = self.raw.id_to_token(token) or ""
+        if re.fullmatch("<0x[0-9A-F]{2}>", entry):
+            return bytes.fromhex(entry[3:5])
+        letters = byte_letters()
+        return bytes(letters[c] for c in entry) if letters.keys() >= {*entry} else entry.encode()
+
     def token(self, text: str) -> int | None:
         """The id of a token, if there is one."""
         found: int | None = self.raw.token_to_id(text)
@@ -132,6 +143,15 @@ def load_tokenizer(directory: Path) -> Tokenizer:
     raw.no_truncation()
     raw.no_padding()
     return Tokenizer(raw, read_templates(directory, values))
+
+
+@cache
+def byte_letters() -> dict[str, int]:
+    """The letters by which byte-level vocabularies write bytes: those of Latin-1 that are seen are
+    themselves, all other bytes have the letters behind them, in order."""
+    letters = sorted(tokenizers().pre_tokenizers.ByteLevel.alphabet())
+    seen = {ord(letter) for letter in letters if ord(letter) < 256}
+    return dict(zip(letters, [*sorted(seen), *sorted(set(range(256)) - seen)]))
 
 
 def _put_around(raw: Any, given: Fields) -> None:

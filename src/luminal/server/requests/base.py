@@ -70,7 +70,7 @@ class Generation(Body):
         "guided_grammar": (), "structured_outputs": (), "bad_words": ([],),
         "prompt_logprobs": (), "add_special_tokens": (True,), "logits_processors": ([],),
     }  # fmt: skip
-    model: str
+    model: str | None = None
     n: int = Field(1, ge=1, le=MOST_CHOICES)
     max_tokens: int | None = Field(None, ge=1)
     min_tokens: int = Field(0, ge=0)

@@ -51,11 +51,18 @@ class Completion(Generation):
 class Embeddings(Body):
     """/v1/embeddings."""
 
-    model: str
+    model: str | None = None
     input: str | TEXTS
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = Field(None, ge=1)
     user: Any = None
+
+    @field_validator("input", mode="before")
+    @classmethod
+    def _no_tokens(cls, given: Any) -> Any:
+        if isinstance(given, list) and any(isinstance(each, int | list) for each in given):
+            raise ValueError("lists of token ids are not built here: give texts")
+        return given
 
     @property
     def texts(self) -> list[str]:
@@ -67,7 +74,7 @@ class Speech(Body):
 
     REFUSED: ClassVar[Mapping[str, tuple[Any, ...]]] = {"stream": ("", "false"), "include": ()}
 
-    model: str
+    model: str | None = None
     language: str | None = None
     prompt: str | None = Field(None, max_length=4096)
     response_format: Literal["json", "text", "srt", "verbose_json", "vtt"] = "json"
@@ -123,7 +130,7 @@ class Document(Part):
 class Rerank(Body):
     """/v1/rerank: the documents by how well they fit the query."""
 
-    model: str
+    model: str | None = None
     query: str
     documents: Annotated[
         list[str | Document], Field(min_length=1, max_length=2047, fail_fast=True)

@@ -73,7 +73,7 @@ class Responses(Body):
         "background": (False,), "max_tool_calls": (), "n": (1,), "logprobs": (False,),
         "top_logprobs": (0,),
     }  # fmt: skip
-    model: str
+    model: str | None = None
     input: str | Annotated[list[Item], Field(min_length=1, fail_fast=True)]
     instructions: str | None = None
     max_output_tokens: int | None = Field(None, ge=1)
