@@ -175,3 +175,9 @@ def test_more_threads_than_there_can_be(tmp_path: Path) -> None:
         code, _, error = run(*command, "--threads", 5000)
         assert (code, error) == (1, "luminal: threads=5000: a number of threads is 1 to 1024\n")
     assert run("info", "--threads", 2)[0] == 2
+
+
+def test_models_by_name_and_saved_programs() -> None:
+    assert run("check", "luminal-tiny")[:2] == (0, "no differences\n")
+    code, _, error = run("explain", "a.luminal")
+    assert code == 1 and error.startswith("luminal: a.luminal: a saved program; what is taken is ")

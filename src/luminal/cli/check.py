@@ -19,16 +19,17 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("model", type=click.Path(path_type=Path), required=False)
+@click.argument("model", required=False)
 @click.option("--threads", type=click.IntRange(1), default=None, help="Threads (default: all).")
 @json_option("One JSON object with all differences.")
-def check(model: Path | None, threads: int | None, as_json: bool) -> None:
+def check(model: str | None, threads: int | None, as_json: bool) -> None:
     """Compare what MODEL was compiled to with the reference in NumPy, on random and on hostile
     inputs: its kernels one by one and, of a saved program with its graph, what it computes. MODEL:
-    a `.luminal` file, a GGUF file, or the directory of a language model or of a BERT-like model
-    (default: the packaged all-MiniLM-L6-v2). Exit status 1 where something differs."""
+    a `.luminal` file, a GGUF file, the directory of a language model or of a BERT-like model
+    (default: the packaged all-MiniLM-L6-v2), or luminal-tiny. Exit status 1
+    where something differs."""
     with clear_errors():
-        found = _differences(model, threads)
+        found = _differences(None if model is None else _place(model), threads)
     if as_json:
         echo_json({"differences": [asdict(one) for one in found]})
     else:
@@ -36,6 +37,15 @@ def check(model: Path | None, threads: int | None, as_json: bool) -> None:
             click.echo(str(one))
         click.echo(f"{len(found)} differences" if found else "no differences")
     sys.exit(1 if found else 0)
+
+
+def _place(model: str) -> Path:
+    """Of a file or directory, or of a model of ours by its name."""
+    if not (place := Path(model)).exists():
+        from ..models.llm.packaged import OWN
+
+        place = OWN.get(model, place)
+    return place
 
 
 def _differences(model: Path | None, threads: int | None) -> list[Difference]:

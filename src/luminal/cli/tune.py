@@ -42,6 +42,9 @@ class Subject:
     @staticmethod
     def of(model: str | None, loading: dict[str, Any], **options: Any) -> Subject:
         """Raises as the models do, InputError for options of another kind of model."""
+        if model is not None and model.endswith(".luminal"):
+            raise InputError(f"{model}: a saved program; what is taken is the directory of a "
+                             "BERT-like model, or a language model")  # fmt: skip
         given = {name: value for name, value in loading.items() if value is not None}
         if model is not None and is_language_model(Path(model)):
             from ..models import LLM
