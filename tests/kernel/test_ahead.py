@@ -162,13 +162,64 @@ def test_what_is_read_behind_a_long_sum_is_asked_for_before_it(
     assert places == sorted({place // line * line for place in wanted}) if asks else not places
 
 
-def test_lines_behind_a_sum_are_not_asked_for_where_they_are_many() -> None:
-    """Rows of 4,096 columns: more than a cache holds while the sum is made."""
+def asked(body: list[Statement]) -> list[str]:
+    """Memories of all requests."""
+    inside = [name for s in body if not isinstance(s, Instruction) for name in asked(s.body)]
+    here = [s for s in body if isinstance(s, Instruction) and s.op == "prefetch"]
+    return inside + [s.args[0].memory for s in here]
+
+
+@pytest.mark.parametrize(("n", "asks"), [(64, 4), (4096, 0)])
+def test_lines_behind_a_sum_are_not_asked_for_where_they_are_many(n: int, asks: int) -> None:
     body = mul(load("A", "m", "k"), load("B", "m", "k"))
     values = (total("acc", "m", body, "k"),
               stored("out", "mn", mul(read("acc"), load("D", "m", "n")), "C"))  # fmt: skip
-    shapes = {"A": (2, 8192), "B": (2, 8192), "D": (2, 4096), "C": (2, 4096)}
+    shapes = {"A": (2, 8192), "B": (2, 8192), "D": (2, n), "C": (2, n)}
     buffers = tuple(buffer(name, f32, *shape) for name, shape in shapes.items())
     paths = {"acc": "m/1@ k/16 k/1*", "out": "m/1@ n/8 n/1#"}
-    case = Case(Kernel("rows", buffers, axes(m=2, n=4096, k=8192), values), schedule(paths))
-    assert not nests(run(case).body)
+    case = Case(Kernel("rows", buffers, axes(m=2, n=n, k=8192), values), schedule(paths))
+    assert len(asked(run(case).body)) == asks
+
+
+@pytest.mark.parametrize("written_out", ["m/1", "m/1!"])
+def test_the_tile_of_a_unit_is_asked_for(written_out: str) -> None:
+    body = mul(load("A", "m", "k"), load("B", "k", "n"))
+    values = (total("acc", "mn", body, "k"),
+              stored("out", "mn", add(read("acc"), load("D", "m", "n")), "C"))  # fmt: skip
+    shapes = {"A": (8, 1024), "B": (1024, 96), "D": (8, 96), "C": (8, 96)}
+    buffers = tuple(buffer(name, f32, *shape) for name, shape in shapes.items())
+    paths = {"acc": "m/4@ n/48@ k/4 k/1! m/1! n/8! n/1#",
+             "out": f"m/4@ n/48@ {written_out} n/8! n/1#"}  # fmt: skip
+    case = Case(Kernel("plus", buffers, axes(m=8, n=96, k=1024), values), schedule(paths))
+    assert len(asked(run(case).body)) == 12
+
+
+@pytest.mark.parametrize("m", [4, 6, 7])
+def test_places_that_data_say_within_a_unit_are_not_asked_for(m: int) -> None:
+    """Of D, rows that are chosen by numbers which whole units and parts of one read each alone."""
+    numbers = load("I", "m", dtype=i64)
+    body = mul(load("A", "m", "k"), load("B", "k"))
+    row = load("D", "m", "$0", "n", slots=(("$0", numbers),))
+    values = (stored("x", "m", numbers, "X"), total("acc", "m", body, "k"),
+              stored("out", "mn", add(read("acc"), row), "C"))  # fmt: skip
+    floats = {"A": ("s", 1024), "B": (1024,), "D": ("s", 9, 32), "C": ("s", 32)}
+    buffers = (buffer("I", i64, "s"), buffer("X", i64, "s"),
+               *(buffer(name, f32, *shape) for name, shape in floats.items()))  # fmt: skip
+    paths = {"x": "m/4@ m/1!", "acc": "m/4@ k/1 m/1!", "out": "m/4@ m/1! n/8 n/1#"}
+    kernel = Kernel("rows", buffers, axes(m="s", n=32, k=1024), values, SIZE)
+    places = {"I": np.arange(m)[::-1].copy()}
+    case = Case(kernel, schedule(paths, tails={"m": "units"}), {"s": m}, arrays=places)
+    assert "D" not in asked(run(case).body)
+
+
+def test_a_nest_asks_for_what_it_reads_itself() -> None:
+    """Two nests, the first without units, the second of one."""
+    row = load("D", "$0", "n", slots=(("$0", load("I", 0, dtype=i64)),))
+    values = (total("acc", "", load("A", "k"), "k"),
+              stored("out", "n", add(read("acc"), row), "C"),
+              stored("other", "m", load("E", "m"), "F"))  # fmt: skip
+    buffers = (buffer("I", i64, 1), buffer("A", f32, 1024), buffer("D", f32, 4, 32),
+               buffer("C", f32, 32), buffer("E", f32, 8), buffer("F", f32, 8))  # fmt: skip
+    paths = {"acc": "k/1", "out": "n/8 n/1#", "other": "m/8@ m/1#"}
+    kernel = Kernel("nests", buffers, axes(n=32, m=8, k=1024), values)
+    run(Case(kernel, schedule(paths), arrays={"I": np.array([2])}))

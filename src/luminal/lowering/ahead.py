@@ -25,10 +25,11 @@ tile's product hides that memory answers late.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
+from typing import TypeAlias
 
 from ..graph.index import Index
 from ..kernel.program import LINE
@@ -42,7 +43,7 @@ NARROW = 4  # bytes of elements that are computed with as they are
 TURNS = 8  # of a loop whose count is not known
 BURST = 1024  # bytes that a turn may ask for
 PAGE = 4096  # bytes: what lies further apart is followed apart
-LONG = 32  # vectors that a sum adds up for each line that is asked for before it
+LONG = 32  # vectors that a sum adds up for each line of a place that is asked for before it
 FEW = 96  # such lines at most: a tile of 16 x 96 numbers of f32
 FOLLOWED = 4  # streams that the hardware follows without help (8 of bf16: 15.4 to 20.0 GB/s)
 
@@ -70,6 +71,11 @@ class Region:
     share: int
 
 
+# What is loaded: the memory, the loops that are open, and a place in it; numbers of elements behind
+# the place -> how many are loaded from there on.
+Read: TypeAlias = dict[tuple[Memory, tuple[Loop, ...], Index], dict[int, int]]
+
+
 class Ahead:
     """`most`: bytes of the largest region to ask for. constants: buffers of which the region behind
     is read next; of another one it is if loops read all of it once, region by region."""
@@ -77,16 +83,20 @@ class Ahead:
     def __init__(self, access: Access, most: int, constants: Collection[str]) -> None:
         self.access, self.most, self.constants = access, most, constants
         self.loops: tuple[Loop, ...] = ()  # that are open, outermost first
-        self.read: dict[tuple[Memory, tuple[Loop, ...], Index], dict[int, int]] = {}
+        self.read: Read = {}
         self.regions: list[Region] = []
-        # What is read behind a sum, by the loops around both: at most so many lines of a memory.
-        self.late: dict[tuple[Loop, ...], tuple[int, list[tuple[Memory, Index, list[int]]]]] = {}
+        # By the loops around a sum that has ended: what it added up, and what is read behind it.
+        self.behind: dict[tuple[Loop, ...], tuple[int, Read]] = {}
         access.note = self.note
 
     def note(self, memory: Memory, offset: Index, count: int) -> None:
         """So many elements are loaded from one on."""
         key = memory, self.loops, offset - offset.constant
         self.read.setdefault(key, {})[offset.constant] = count
+        around = [loops for loops in self.behind if self.loops[: len(loops)] == loops]
+        if around and memory.shape:  # a tile is in a cache
+            late = self.behind[max(around, key=len)][1]
+            late.setdefault(key, {})[offset.constant] = count
 
     def open(self, name: str, count: Index, units: bool = False) -> None:
         self.loops += (Loop(name, count.constant if count.is_constant else 0, units),)
@@ -94,24 +104,27 @@ class Ahead:
     def close(self, sums: int = 0) -> None:
         """The innermost loop ends; its body is still open. sums: vectors that each turn adds to."""
         for key in [key for key in self.read if key[1] == self.loops]:
-            memory, _, offset = key
-            read = self.read.pop(key)
-            self._find(memory, offset, read)
-            if not sums:
-                self._find_late(memory, offset, read)
+            self._find(key[0], key[2], self.read.pop(key))
         here = [region for region in self.regions if region.loops[-1] == self.loops[-1]]
         for region in dict.fromkeys(here):
             self._ask(region)
         self.regions = [region for region in self.regions if region not in here]
-        self._ask_late()
-        turns, self.loops = self.loops[-1].turns, self.loops[:-1]
-        if sums * turns >= LONG and self.most:
-            self.late.setdefault(self.loops, (min(FEW, sums * turns // LONG), []))
+        added, depth = self._ask_behind(), len(self.loops)
+        turns, outside = self.loops[-1].turns, self.loops[:-1]
+        if sums and self.most:
+            for _, read in self.behind.values():  # operands of this sum: hardware follows them
+                for key in [key for key in read if key[1][:depth] == self.loops]:
+                    del read[key]
+            before, read = self.behind.get(outside, (0, {}))
+            self.behind[outside] = before + turns * (sums + added), read
+        self.loops = outside
 
     def end(self) -> None:
         """A unit ends."""
-        self._ask_late()
+        self._ask_behind()
         self.loops = ()
+        self.read.clear()
+        self.behind.clear()
 
     def _find(self, memory: Memory, offset: Index, read: dict[int, int]) -> None:
         """The regions of loads whose places all loops move alike. read: number of an element behind
@@ -153,34 +166,22 @@ class Ahead:
         begin = place + (size if again else DISTANCE // each)
         return Region(memory, inside[:depth], begin, shares[depth - 1])
 
-    def _find_late(self, memory: Memory, place: Index, read: dict[int, int]) -> None:
-        """The lines that turns of the loops behind a long sum read, if they are few."""
-        around = [loops for loops in self.late if self.loops[: len(loops)] == loops]
-        if not around or not memory.shape:  # a tile is in a cache
-            return
-        outside = max(around, key=len)
-        if outside and outside[-1].name not in place.names():
-            return  # the turn before has read it
-        few, found = self.late[outside]
-        begins, inside = [*read], self.loops[len(outside) :]
-        for loop in inside:
-            step = place.coefficient(loop.name)
-            place = place - Index.of(loop.name) * step
-            turns = range(loop.count) if step else range(1)
-            if not turns or len(begins) * len(turns) > few * LINE:
-                return
-            begins = [begin + turn * step for turn in turns for begin in begins]
-        if inside and self._depth(place) >= self._depth(Index.of(inside[0].name)):
-            return  # data inside of the loops say where it is
-        most, line = max(read.values()), LINE // memory.dtype.bytes
-        reach = (*range(0, most, line), most - 1)
-        lines = {(begin + n) // line for begin in begins for n in reach}
-        if len(lines) <= few:
-            found.append((memory, place, [n * line for n in sorted(lines)]))
+    def _ask_behind(self) -> int:
+        """Asks for what is read behind sums in the open body; what they added up."""
+        added, late = self.behind.pop(self.loops, (0, {}))
+        for (memory, loops, place), read in late.items():
+            steps = {l: place.coefficient(l.name) for l in loops[len(self.loops) :]}
+            place -= sum((Index.of(l.name) * step for l, step in steps.items()), Index.of(0))
+            if self._known(place):
+                lines = _lines(memory, place, steps, read, min(FEW, added // LONG))
+                self.access.prefetch(memory, place, lines)
+        return added
 
-    def _ask_late(self) -> None:
-        for memory, place, lines in self.late.pop(self.loops, (0, []))[1]:
-            self.access.prefetch(memory, place, lines)
+    def _known(self, place: Index) -> bool:
+        """Each turn of the open loop has another one, and nothing that is computed says which."""
+        names, here = place.names(), {loop.name for loop in self.loops}
+        moves = not self.loops or self.loops[-1].name in names
+        return moves and all(self._depth(Index.of(name)) == 0 for name in names - here)
 
     def _depth(self, index: Index) -> int:
         return max((self.access.indexing.depth(monomial) for monomial, _ in index.terms), default=0)
@@ -192,3 +193,22 @@ class Ahead:
             place, further = place + turn * further, further * loop.turns
         line = LINE // region.memory.dtype.bytes
         self.access.prefetch(region.memory, place, range(0, region.share, line))
+
+
+def _lines(
+    memory: Memory, place: Index, steps: Mapping[Loop, int], read: Mapping[int, int], few: int
+) -> list[int]:
+    """Elements behind a place, of which each lies on another line, that turns of loops read; none
+    where they are many. steps: from turn to turn."""
+    begins = [*read]
+    for loop, step in steps.items():
+        turns = range(loop.count) if step else range(1)
+        if not turns or len(begins) * len(turns) > few * LINE:
+            return []
+        begins = [begin + turn * step for turn in turns for begin in begins]
+    line, most = LINE // memory.dtype.bytes, max(read.values())
+    found = {begin + n for begin in begins for n in range(0, most, line)}
+    if all(coefficient % line == 0 for _, coefficient in place.terms):
+        ends = {begin + most - 1 for begin in begins}
+        found = {n // line * line for n in found | ends}
+    return sorted(found) if len(found) <= few else []

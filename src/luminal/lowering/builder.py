@@ -110,16 +110,19 @@ class Builder:
     def begin(self, asked: list[Instruction], operand: Val) -> None:
         """Instructions that nothing depends on, at the start of the open body, behind what computes
         their operand; nowhere, if that loads or is a loop's result."""
-        body, needed = self.scopes[-1].body, [operand.name]
+        body, needed = self.scopes[-1].body, {operand.name}
         made = {s.out.name: s for s in body if isinstance(s, Instruction) and s.out is not None}
         results = {val.name for s in body if isinstance(s, For) for *_, val in s.carried}
-        for name in needed:
-            args = made[name].args if name in made else ()
-            needed += [arg.name for arg in args if arg.name not in needed]
+        waiting = [operand.name]
+        while waiting:
+            args = made[name].args if (name := waiting.pop()) in made else ()
+            waiting += [arg.name for arg in args if arg.name not in needed]
+            needed.update(waiting)
         first = [s for name, s in made.items() if name in needed]
         loads = any(s.op.startswith(("load", "gather")) for s in first)
         if not loads and results.isdisjoint(needed):
-            body[:] = [*first, *asked, *(s for s in body if s not in first)]
+            moved = {id(s) for s in first}
+            body[:] = [*first, *asked, *(s for s in body if id(s) not in moved)]
 
     def recall(self, key: Key, depth: int = 0) -> Any:
         """Something remembered in a scope that is still open, from a depth on, or None."""

@@ -312,6 +312,7 @@ class Walk:
         if not chain:
             for item in nest:
                 self.item(item, place)
+            self.ahead.end()
             return
         rest = self.indexing.scalar(turn)
         for number, node in reversed(list(enumerate(chain))):

@@ -17,9 +17,12 @@ from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import ml_dtypes
+import numpy as np
+
 from ..errors import DTypeError, InputError
+from ..graph.dtype import DType, f32, f64, i64, u32, u64
 from ..graph.dtype import dtype as dtype_of
-from ..graph.dtype import f32, f64, i64, u32, u64
 from ..graph.graph import Graph
 from ..graph.index import Index
 from ..graph.tensor import Tensor
@@ -190,14 +193,25 @@ def uniform(
     kind = dtype_of(dtype)
     if not kind.is_float:
         raise DTypeError(f"rand and uniform give floats, not {kind}; see randint")
-    if not low <= high:
-        raise InputError(f"uniform: low, {low}, must not be above high, {high}")
     wide = kind if kind is f64 else f32
+    _range("uniform", low, high, kind, wide)
     unit = _unit(random_words(graph, shape, seed, stream), wide)
     if (low, high) == (0, 1) and kind is wide:
         return unit
     drawn = add(mul(unit, high - low), low).cast(kind)
     return where(lt(drawn, high), drawn, low)  # rounding may reach high
+
+
+def _range(name: str, low: float, high: float, kind: DType, wide: DType) -> None:
+    """Raises InputError where numbers between the two cannot be drawn in these dtypes."""
+    if isinstance(low, Tensor) or isinstance(high, Tensor):
+        raise InputError(f"{name}: low and high are numbers, not tensors")
+    if not low <= high:
+        raise InputError(f"{name}: low, {low}, must not be above high, {high}")
+    with np.errstate(over="ignore"):
+        ends = [kind.numpy.type(low), kind.numpy.type(high), wide.numpy.type(high - low)]
+    if not all(math.isfinite(float(end)) for end in ends):
+        raise InputError(f"{name}: {low} .. {high} is too wide for {kind}")
 
 
 def randn(
@@ -263,7 +277,8 @@ def randint(
     kind = dtype_of(dtype)
     if not 0 < high - low < 1 << 32:
         raise DTypeError(f"randint: {low} .. {high - 1} must have 1 .. 2^32 - 1 members")
-    if not kind.lowest <= low < high <= kind.highest + 1:
+    most = 2 ** (ml_dtypes.finfo(kind.numpy).nmant + 1) if kind.is_float else kind.highest
+    if low < (-most if kind.is_float else kind.lowest) or high - 1 > most:
         raise InputError(f"randint: {low} .. {high - 1} do not all fit in {kind}")
     wide = random_bits(graph, size, seed=seed, stream=stream).cast(u64)
     scaled = bitwise_right_shift(mul(wide, full_like(wide, high - low)), full_like(wide, 32))

@@ -13,7 +13,8 @@ What is read by rounded factors and by sums alone is rounded for the sums too (`
 products with ones would be: |error| <= 2^-8 sum_k |x_k|. Only the rounded numbers are kept then.
 What a contraction gives, also plus or times something, and what elementwise operations alone make
 several rounded values of, is rounded before (`kept_rounded`): a GELU's argument, which its gradient
-reads again, is kept in half of the memory. |error| <= 2^-8 |y| of such a y.
+reads again, is kept in half of the memory. |error| <= 2^-8 |y| of such a y; what is made of it is
+made of the rounded number.
 """
 
 from __future__ import annotations
@@ -85,8 +86,8 @@ def sums_rounded(program: Program) -> Program:
 
 
 def kept_rounded(program: Program) -> Program:
-    """y --> f32(bf16(y)), where y is what a contraction of rounded factors gives, or the last value
-    that it alone is made into, several operations read it, and all that comes of it, element by
+    """y --> f32(bf16(y)), where y is what a contraction with a rounded factor gives, or the last
+    value that one operation after the other makes of it, and all that comes of y, element by
     element, are values that are rounded: more than one, so that y is kept."""
     graph, uses, nodes = program.graph, _uses(program), program.nodes()
     ends: dict[Node, set[Node | None]] = {}  # the roundings that come of it; None: anything else
@@ -99,9 +100,12 @@ def kept_rounded(program: Program) -> Program:
         ends[node] = {None} if None in ends[node] else ends[node]
 
     def last(node: Node) -> Node:
-        made = {*uses(node)} - {node}
-        use = made.pop() if len(made) == 1 else node
-        return last(use) if use.op in SCALARS and use.dtype is f32 and use is not node else node
+        while len(made := {*uses(node)}) == 1:
+            (use,) = made
+            if use is node or use.op not in SCALARS or use.dtype is not f32:
+                break
+            node = use
+        return node
 
     products = [n for n in nodes if is_contraction(n) and any(map(_is_half, n.inputs[0].inputs))]
     kept = {y for y in map(last, products) if len(ends[y]) > 1 and None not in ends[y]}
