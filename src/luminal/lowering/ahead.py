@@ -172,8 +172,8 @@ class Ahead:
         for (memory, loops, place), read in late.items():
             steps = {l: place.coefficient(l.name) for l in loops[len(self.loops) :]}
             place -= sum((Index.of(l.name) * step for l, step in steps.items()), Index.of(0))
-            if self._known(place):
-                lines = _lines(memory, place, steps, read, min(FEW, added // LONG))
+            lines = _lines(memory, place, steps, read, min(FEW, added // LONG))
+            if lines and self._known(place):
                 self.access.prefetch(memory, place, lines)
         return added
 
