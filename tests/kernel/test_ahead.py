@@ -213,13 +213,15 @@ def test_places_that_data_say_within_a_unit_are_not_asked_for(m: int) -> None:
 
 
 def test_a_nest_asks_for_what_it_reads_itself() -> None:
-    """Two nests, the first without units, the second of one."""
-    row = load("D", "$0", "n", slots=(("$0", load("I", 0, dtype=i64)),))
-    values = (total("acc", "", load("A", "k"), "k"),
+    """Two nests, the first without units, where data say which row it reads; the second of one."""
+    number = load("I", 0, dtype=i64)
+    row = load("D", "$0", "n", slots=(("$0", number),))
+    values = (stored("x", "", number, "X"), total("acc", "", load("A", "k"), "k"),
               stored("out", "n", add(read("acc"), row), "C"),
               stored("other", "m", load("E", "m"), "F"))  # fmt: skip
-    buffers = (buffer("I", i64, 1), buffer("A", f32, 1024), buffer("D", f32, 4, 32),
-               buffer("C", f32, 32), buffer("E", f32, 8), buffer("F", f32, 8))  # fmt: skip
-    paths = {"acc": "k/1", "out": "n/8 n/1#", "other": "m/8@ m/1#"}
+    buffers = (buffer("I", i64, 1), buffer("X", i64), buffer("A", f32, 1024),
+               buffer("D", f32, 4, 32), buffer("C", f32, 32), buffer("E", f32, 8),
+               buffer("F", f32, 8))  # fmt: skip
+    paths = {"x": "", "acc": "k/1", "out": "n/8 n/1#", "other": "m/8@ m/1#"}
     kernel = Kernel("nests", buffers, axes(n=32, m=8, k=1024), values)
     run(Case(kernel, schedule(paths), arrays={"I": np.array([2])}))

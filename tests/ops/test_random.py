@@ -103,12 +103,18 @@ def test_what_random_numbers_refuse() -> None:
     with pytest.raises(InputError, match="seed"):
         ops.manual_seed(graph, 0.5)  # type: ignore[arg-type]
     ops.rand(graph, (2,), seed=-(2**63)), ops.rand(graph, (2,), seed=np.uint64(2**64 - 1))  # type: ignore[arg-type]
-    for low, high, kind in ((0, 257, "u8"), (-1, 3, "u8"), (0, 129, "i8"), (0, 3, "bool")):
+    for low, high, kind in ((0, 257, "u8"), (-1, 3, "u8"), (0, 129, "i8"), (0, 3, "bool"),
+                            (0, 2050, "f16"), (-258, 0, "bf16")):  # fmt: skip
         with pytest.raises(InputError, match="fit"):
             ops.randint(graph, low, high, (2,), dtype=kind)
-    ops.randint(graph, -128, 128, (2,), dtype="i8")
+    ops.randint(graph, -128, 128, (2,), dtype="i8"), ops.randint(graph, 0, 2049, (2,), dtype="f16")
     with pytest.raises(InputError, match="above"):
         ops.uniform(graph, (2,), 2, 1)
+    for low, high, kind in ((-3e38, 3e38, "f32"), (0, 1e5, "f16"), (0, np.inf, "f64")):
+        with pytest.raises(InputError, match=f"too wide for {kind}"):
+            ops.uniform(graph, (2,), low, high, dtype=kind)
+    with pytest.raises(InputError, match="not tensors"):
+        ops.uniform(graph, (2,), graph.literal(0.0), 1.0)  # type: ignore[arg-type]
 
 
 def test_seed_as_input() -> None:

@@ -198,8 +198,8 @@ class Ahead:
 def _lines(
     memory: Memory, place: Index, steps: Mapping[Loop, int], read: Mapping[int, int], few: int
 ) -> list[int]:
-    """Elements behind a place, of which each lies on another line, that turns of loops read; none
-    where they are many. steps: from turn to turn."""
+    """Elements behind a place, one for each line that turns of loops read (nearly, where places do
+    not begin lines); none where they are many. steps: from turn to turn."""
     begins = [*read]
     for loop, step in steps.items():
         turns = range(loop.count) if step else range(1)
