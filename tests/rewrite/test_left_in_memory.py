@@ -100,6 +100,22 @@ def test_scores_above_the_diagonal_are_not_computed(length, monkeypatch):
         np.testing.assert_allclose(one, other, atol=5e-5)
 
 
+def test_sums_of_rows_look_at_no_more_of_a_product():
+    """Those of weights that are 0 above the diagonal, times the product."""
+    graph, n = Graph(), 130
+    o, v, w = (graph.tensor((2, n, size)) for size in (16, 16, n))
+    weights, slopes = ops.tril(w), o @ v.mT
+    out = ops.tril(w * (slopes - (weights * slopes).sum(-1, keepdim=True)))
+    out.output()
+    rt = graph.compile(threads=1, cache=False)
+    assert stepless(rt)
+    given = [np.random.default_rng(0).normal(size=s).astype(np.float32)
+             for s in ((2, n, 16), (2, n, 16), (2, n, n))]  # fmt: skip
+    found, slopes, lower = rt(*given), given[0] @ given[1].swapaxes(1, 2), np.tril(given[2])
+    want = lower * (slopes - (lower * slopes).sum(-1, keepdims=True))
+    np.testing.assert_allclose(found, want, atol=1e-4)
+
+
 @pytest.mark.parametrize("precision, error", [("f32", 2e-5), ("bf16", 5e-2)])
 def test_so_it_is_on_a_gpu(precision, error):
     """In bf16 a number is rounded before the loop over units begins."""

@@ -9,21 +9,25 @@ import pytest
 
 import luminal
 from luminal import Graph, Tensor, ops
+from luminal.graph.dtype import DType, bf16, f32
 from luminal.graph.index import Index
 from luminal.runtime import binding, chains
 from luminal.runtime.executable import Executable
 from luminal.runtime.watch import watched
 
 
-def gradient_of_attention(heads: int, places: int = 64, width: int = 32) -> Graph:
-    """From queries, keys, values and the gradient of what they give."""
+def gradient_of_attention(
+    heads: int, places: int = 64, width: int = 32, dtype: DType = f32, other: bool = False
+) -> Graph:
+    """From queries, keys, values and the gradient of what they give. other: something that needs
+    none of it is computed for the first product behind."""
     graph = Graph()
-    q, k, v, o = (graph.tensor((heads, places, width), name=name) for name in "qkvo")
+    q, k, v, o = (graph.tensor((heads, places, width), dtype, name=name) for name in "qkvo")
     behind = graph.iota((heads, places, places), Index.of("i2") - Index.of("i1")) <= 0
     weights = ops.softmax(ops.where(behind, q @ k.mT, float("-inf")), -1)
     slopes = o @ v.mT
     slopes = weights * (slopes - (weights * slopes).sum(-1, keepdim=True))
-    for result in (slopes @ k, slopes.mT @ q, weights.mT @ o):
+    for result in (slopes @ (ops.softmax(k, -1) if other else k), slopes.mT @ q, weights.mT @ o):
         result.output()
     return graph
 
@@ -37,7 +41,7 @@ def compiled(graph: Graph, threads: int, chained: bool = True) -> Executable:
         random = np.random.default_rng(0)
         for tensor in graph.inputs:
             shape = [int(size) for size in tensor.node.shape]
-            made[tensor] = random.standard_normal(shape, np.float32)
+            made[tensor] = random.standard_normal(shape, np.float32).astype(tensor.dtype.numpy)
         made.run()
     return made
 
@@ -63,6 +67,22 @@ def test_what_heads_pass_on_stays_with_threads(threads: int) -> None:
     assert_same(made, wanted)
     made.run()
     assert_same(made, wanted)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("dtype", [f32, bf16])
+def test_what_needs_nothing_of_a_chain_runs_before_it(dtype: DType, threads: int) -> None:
+    graph = gradient_of_attention(256, dtype=dtype, other=True)
+    whole = compiled(graph, threads, chained=False)
+    made = compiled(graph, threads)
+    chain, running = found(made)[0], made._engine._binding.running
+    first = running.index(chain.calls[0])
+    assert running[first : first + len(chain.calls)] == chain.calls
+    assert set(range(chain.calls[0], chain.calls[-1])) - {*chain.calls}
+    assert sorted(running) == sorted(whole._engine._binding.running)
+    for _ in range(2):
+        assert_same(made, [whole[name] for name in whole.outputs])
+        made.run()
 
 
 def test_calls_of_a_chain_may_run_alone(tmp_path) -> None:
@@ -109,10 +129,10 @@ def test_few_bytes_are_no_chain() -> None:
 def drawn(seed: int) -> Graph:
     """Some operations in a row on arrays of a few units; some of them mix the units."""
     random, graph = Random(seed), Graph()
-    units = random.choice([(2,), (3,), (4,), (2, 3), (3, 2)])
+    units, dtype = random.choice([(2,), (3,), (4,), (2, 3), (3, 2)]), random.choice([f32, bf16])
 
     def given(*sizes: int) -> Tensor:
-        return graph.tensor((*units, *sizes))
+        return graph.tensor((*units, *sizes), dtype)
 
     sizes = [3, 8, 24, 33]
     made = [given(random.choice(sizes), random.choice(sizes)) for _ in range(3)]

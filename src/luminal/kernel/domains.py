@@ -64,21 +64,22 @@ def ended_by_readers(
     loads = [(load, u, found[u.name]) for k, found in zip(kernels, known) for u in k.values
              for load in u.loads if load.buffer in buffers]  # fmt: skip
 
-    def looked(v: Value, kernel: Kernel) -> list[frozenset[Index]]:
+    def looked(v: Value, kernel: Kernel, its: Mapping[str, Outside]) -> list[frozenset[Index]]:
         """The conditions under which each reader looks at a sum; none where not all say so."""
         inside = [u for u in kernel.values if v.name in u.reads()]
         if v.store is None:
-            streams = any(u.beside for u in kernel.values) or any(u.reduction for u in inside)
-            return [] if streams else [_looked_at(Read(v.name, v.dtype), u, {}) for u in inside]
+            read, streams = Read(v.name, v.dtype), any(u.beside for u in kernel.values)
+            return [] if streams else [_looked_at(read, u, its[u.name]) for u in inside]
         outside = [each for each in loads if each[0].buffer == v.store.buffer]
         alike = all(e.index == v.store.index and not e.slots for e, _, _ in outside)
         return [_looked_at(*each) for each in outside] if _plain(v) and alike and not inside else []
 
-    def value(v: Value, kernel: Kernel) -> Value:
-        found = looked(v, kernel) if v.factors else []
+    def value(v: Value, kernel: Kernel, its: Mapping[str, Outside]) -> Value:
+        found = looked(v, kernel, its) if v.factors else []
         return _stepless(v, frozenset.intersection(*found), kernel) if found else v
 
-    return [replace(k, values=tuple(value(v, k) for v in k.values)) for k in kernels]
+    return [replace(k, values=tuple(value(v, k, its) for v in k.values))
+            for k, its in zip(kernels, known)]  # fmt: skip
 
 
 def _plain(v: Value) -> bool:

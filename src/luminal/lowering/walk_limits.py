@@ -74,7 +74,7 @@ class Limits:
         begin = Index.of(0)
         if least is not None:
             first = least.maximum(0).minimum(span)
-            begin = self.indexing.opaque(self.space.floor(first, unit) * unit, 0)
+            begin = self.indexing.opaque(self.space.floor(first, unit), 0) * unit
         end = span
         if most is not None:
             last = most.maximum(begin)

@@ -15,7 +15,7 @@ from ..graph.index import names_of
 from ..kernel.target import Target
 from ..once import remembered
 from .arena import Life, place
-from .chains import Chain, chains_of
+from .chains import Chain, chains_of, neighbours
 from .plan import Plan
 
 REMEMBERED = 64  # orders, and bindings, for different sizes
@@ -90,6 +90,7 @@ class Bindings:
     def _order(self, running: Calls) -> Order:
         plan = self._plan
         chains = chains_of(plan, running, self._target) if self._target else []
+        running = neighbours(running, chains)
         lives = plan.lives(running, self._persistent, [chain.calls for chain in chains])
         around = {memory for loop in plan.loops for memory in loop.around}
         fixed = [extent for m in around for extent in plan.memories[m].shape]

@@ -66,8 +66,16 @@ def chains_of(plan: Plan, running: Sequence[int], target: Target) -> list[Chain]
         paying = [chain for chain in grown if _pays(plan, chain, target)]
         best = max(paying, key=lambda chain: (len(chain.calls), chain.units), default=None)
         found += [best] if best else []
-        step += len(best.calls) if best else 1
+        step = running.index(best.calls[-1] if best else running[step]) + 1
     return found
+
+
+def neighbours(running: Sequence[int], chains: Sequence[Chain]) -> tuple[int, ...]:
+    """These calls, those of a chain behind each other: what is between them runs before."""
+    inside = {n for chain in chains for n in chain.calls}
+    last = {chain.calls[-1]: chain.calls for chain in chains}
+    return tuple(each for n in running
+                 for each in last.get(n, () if n in inside else (n,)))  # fmt: skip
 
 
 def _users(plan: Plan) -> Mapping[int, set[int]]:
@@ -88,7 +96,8 @@ def _users(plan: Plan) -> Mapping[int, set[int]]:
 def _grown(
     plan: Plan, running: Sequence[int], units: int, users: Mapping[int, set[int]]
 ) -> Chain:
-    """The first of the calls, and those behind it that may be a chain with it."""
+    """The first of the calls, and those behind it that may be a chain with it: what lies between
+    them and needs nothing of theirs may run before."""
     looped = {n for loop in plan.loops for n in range(loop.start, loop.stop)}
     same = {new: old for old, new in plan.in_place}
     calls, written, touched = list[int](), set[int](), set[int]()
@@ -99,9 +108,10 @@ def _grown(
         loops = _divided(made, units)
         reads, writes = ({same.get(m, m) for m in each} for each in plan.touched(call))
         mine = (reads | writes) - {same.get(m, m) for m in _not_in_parts(made, call, loops)}
+        if calls and reads.isdisjoint(written) and touched.isdisjoint(writes):
+            continue
         shared = (written & (reads | writes)) | (touched & writes)
-        passed_on = not calls or not reads.isdisjoint(written)
-        if not loops or number in looped or not passed_on or not shared <= mine & parted:
+        if not loops or number in looped or not shared <= mine & parted:
             break
         parted = (parted - (reads | writes)) | (mine & (parted | (mine - touched)))
         written |= writes
@@ -175,7 +185,8 @@ def _not_in_parts(made: Compiled, call: Call, loops: Iterable[Loop]) -> Iterator
     axes = [loop.axis for loop in loops]
     sizes, places = [made.kernel.axes[a] for a in axes], list(map(Index.of, axes))
     for buffer, argument in zip(made.program.buffers, call.arguments):
-        plain = not buffer.layout and not made.program.layouts.get(buffer.name)
+        layout = buffer.layout or made.program.layouts.get(buffer.name)
+        plain = not layout or list(layout[: len(axes)]) == [(d, 1) for d in range(len(axes))]
         first = list(buffer.shape[: len(axes)]) == sizes
         walked = all(not x.slots and list(x.index[: len(axes)]) == places
                      for x in _accesses(made, buffer.name))  # fmt: skip

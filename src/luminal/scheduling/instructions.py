@@ -151,8 +151,14 @@ def _along(facts: Facts, value: Value, instruction: MatrixInstruction, axis: str
     as they lie."""
     if instruction.rows > 1:
         return _whole(facts, instruction, axis) or bool(value.rescale)
-    every = _whole(facts, instruction, axis) and (value.rescale or axis not in facts.domain(value))
+    every = _whole(facts, instruction, axis) and (value.rescale or not _chosen(facts, value, axis))
     return bool(every) and all(_together(facts, value, side, axis) for side in value.factors)
+
+
+def _chosen(facts: Facts, value: Value, axis: str) -> bool:
+    """Where a sum ends, a factor itself is 0 beyond it: pairs would have to ask."""
+    asked = (c for x in facts.accesses(value) for c in x.conditions)
+    return axis in facts.domain(value) and axis in names_of(asked)
 
 
 def _together(facts: Facts, value: Value, side: Expression, axis: str) -> bool:

@@ -110,7 +110,9 @@ def _apart(
         args[n] = load if body is args[n] else Apply("cast", (load,), args[n].dtype)
     if form and all(b.constant for b in buffers[len(kernel.buffers) :]):
         return []
-    reads = replace(value, body=Apply("mul", tuple(args), value.body.dtype), domain={})
+    (bare,) = derive_domains(replace(kernel, values=(replace(value, domain={}),))).values
+    known = {a: each for a, each in value.domain.items() if bare.domain.get(a) != each}
+    reads = replace(value, body=Apply("mul", tuple(args), value.body.dtype), domain=known)
     values = tuple(reads if v is value else v for v in kernel.values)
     reader = trimmed(replace(kernel, buffers=tuple(buffers), values=values))
     return [*makers, _unasked(derive_domains(merge_axes(reader)))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from itertools import pairwise
 from math import prod
 
@@ -36,7 +36,8 @@ def panels(
             width = tile.width if once and not tile.matrices else tile.size(axis)
             options = (tile.size(axis), tile.width)[: 1 if tile.matrices else 2]
             width = found.facts.decisions.number(f"panel {x.name}", width, options)
-            layout = _layout(x, v, axis, width, paths[v.name], axis == tile.rows)
+            apart = frozenset.intersection(*(y.axes for y in found.facts.accesses(v)))
+            layout = _layout(x, v, axis, width, paths[v.name], apart, axis == tile.rows)
             layouts[x.name] = layout if layouts.get(x.name, layout) == layout else ()
     return settled | layouts
 
@@ -73,11 +74,13 @@ def _turned(x: Access, axis: str) -> Layout:
 
 
 def _layout(
-    x: Access, value: Value, axis: str, width: int, path: Path, rows: bool = False
-) -> Layout:
-    """Panels of the axis; inside them kept dimensions, then the reduced ones as the loops of the
-    path walk them, the axis, and what an instruction collapses: as far as it wants that together,
-    but whole in its rows."""
+    x: Access, value: Value, axis: str, width: int, path: Path, batch: Set[str],
+    rows: bool = False,
+) -> Layout:  # fmt: skip
+    """Products apart from each other, panels of the axis; inside them other kept dimensions, then
+    the reduced ones as the loops of the path walk them, the axis, and what an instruction
+    collapses: as far as it wants that together, but whole in its rows. batch: the axes of all that
+    is multiplied."""
     assert x.load is not None
     dim_of = {next(iter(i.names())): d for d, i in enumerate(x.load.index) if i.names()}
     reduced = _reduced(value)
@@ -87,6 +90,7 @@ def _layout(
     merged = [digit for digit, after in pairwise([*walked, (-1, 1)]) if digit[0] != after[0]]
     panel = dim_of[axis]
     kept = [dim_of[a] for a in value.axes if a in dim_of and a != axis]
+    apart = [dim_of[a] for a in value.axes if a in dim_of and a != axis and a in batch]
     rest = {*range(len(x.load.index))} - {panel, *kept, *(d for d, _ in walked)}
     last = [
         (dim_of[loop.axis], 1) for loop in path
@@ -94,4 +98,5 @@ def _layout(
     ]
     first = [(d, 1) for d in sorted(rest)]
     outer = [(panel, width)] if width > 1 else []
-    return (*first, *outer, *((d, 1) for d in kept), *merged, (panel, 1), *last)
+    inner = [(d, 1) for d in kept if d not in apart]
+    return (*first, *((d, 1) for d in apart), *outer, *inner, *merged, (panel, 1), *last)
