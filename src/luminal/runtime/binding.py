@@ -103,10 +103,15 @@ class Bindings:
         for memory in order.varying if spare else ():
             rooms[memory] += rooms[memory] // SPARE
         threads = self._target.threads if self._target else 1
+        parts = dict[int, tuple[int, int]]()  # of threads: memories that lie in the first's room
         for chain in order.chains:
-            rooms |= chain.rooms(rooms, threads)
-        placed = place([Life(*life, rooms[m]) for m, life in order.lives.items()])
-        offsets = dict(zip(order.lives, placed.offsets))
+            inside, block = chain.block(self._plan)
+            parts |= {m: (min(inside), beyond) for m, beyond in inside.items()}
+            rooms |= dict.fromkeys(inside, threads * block)
+        apart = {m: life for m, life in order.lives.items() if parts.get(m, (m, 0))[0] == m}
+        placed = place([Life(*life, rooms[m]) for m, life in apart.items()])
+        offsets = dict(zip(apart, placed.offsets))
+        offsets |= {m: offsets[first] + beyond for m, (first, beyond) in parts.items()}
         made = table(order.running, offsets, rooms, order.chains)
         return Binding(order.running, offsets, rooms, placed.bytes, made, order.chains)
 

@@ -3,13 +3,13 @@ what they pass on lies in its cache and need not be written to memory.
 
 A call is divided into units where the outermost parallel loops of its schedule walk the first
 dimensions of arrays: unit u then reads and writes the u-th part of each of them. Nobody waits for
-another unit as long as what the calls write is so divided for all of them that use it; and a
-temporary memory of theirs alone is as large as a part for each thread.
+another unit as long as what the calls write is so divided for all of them that use it; and of a
+temporary memory of theirs alone each thread has a part, in a block that lies in its cache.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import prod
 
@@ -19,7 +19,7 @@ from ..kernel.kernel import Load, Store
 from ..kernel.program import Parallel
 from ..kernel.schedule import Loop
 from ..kernel.target import Target
-from .arena import round_up
+from .arena import Life, place, round_up
 from .plan import Call, Compiled, Plan
 
 UNITS = 4  # for each thread, at least: claiming evens out
@@ -35,9 +35,15 @@ class Chain:
     units: int
     own: frozenset[int]
 
-    def rooms(self, whole: Mapping[int, int], threads: int) -> dict[int, int]:
-        """Bytes of its own memories, of all threads: so many as whole ones have."""
-        return {m: threads * round_up(whole[m] // self.units) for m in self.own}
+    def block(self, plan: Plan) -> tuple[dict[int, int], int]:
+        """Where parts of its own memories lie in the block of a thread, and the bytes of that: what
+        is never alive together shares them."""
+        lives = dict[int, Life]()
+        for m in sorted(self.own):
+            used = [step for step, n in enumerate(self.calls) if _uses(plan, n, {m})]
+            lives[m] = Life(used[0], used[-1], plan.memories[m].bytes({}) // self.units)
+        found = place([*lives.values()])
+        return dict(zip(lives, found.offsets)), round_up(found.bytes)
 
     def step(
         self, plan: Plan, entry: Callable[[int], table.Entry], words: Callable[[int], int],
@@ -45,10 +51,11 @@ class Chain:
     ) -> table.Chain:  # fmt: skip
         """For a crew. entry, words: of a call, of its arguments."""
         parts = {m: plan.memories[m].bytes({}) // self.units for m in self.own}
+        _, apart = self.block(plan)
         own = tuple(
-            table.Own(number, place, round_up(parts[argument.memory]), parts[argument.memory])
+            table.Own(number, at, apart, parts[argument.memory])
             for number, call in enumerate(self.calls)
-            for place, argument in enumerate(plan.calls[call].arguments)
+            for at, argument in enumerate(plan.calls[call].arguments)
             if argument.memory in parts
         )
         entries, sizes = tuple(map(entry, self.calls)), tuple(map(words, self.calls))
@@ -122,7 +129,7 @@ def _grown(
     return Chain(tuple(calls[: last + 1]), units, own)
 
 
-def _uses(plan: Plan, number: int, memories: frozenset[int]) -> bool:
+def _uses(plan: Plan, number: int, memories: Set[int]) -> bool:
     return any(argument.memory in memories for argument in plan.calls[number].arguments)
 
 
