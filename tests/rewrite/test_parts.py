@@ -99,6 +99,20 @@ def test_a_part_that_others_read_or_that_is_an_output_stays():
     assert len(written_in_parts([given, two, replace(three, arguments=kept), four])) == 4
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "i32"])
+def test_parts_are_rounded_as_their_whole_is(dtype):
+    """Products of whole numbers: all orders of summation give the same."""
+    cx = luminal.Graph()
+    x, y = cx.tensor((2, 24, 32)), cx.tensor((2, 32, 16))
+    joined = ops.cat([x @ y, (x * x) @ (y + 1)], 1).cast(dtype)
+    joined.output()
+    compiled = cx.compile(threads=1, cache=False)
+    assert all("Guard" not in str(made.kernel) for made in compiled.kernels)
+    given = [np.random.default_rng(0).integers(-3, 4, t.shape).astype(np.float32) for t in (x, y)]
+    want = cx.compile(device="reference")(*given)
+    np.testing.assert_array_equal(compiled(*given), want)
+
+
 def test_a_step_backwards_of_a_recurrence_is_its_gates_and_a_product():
     cx = luminal.Graph()
     x, w, h = cx.tensor((6, 4, 64)), cx.tensor((32, 64)), cx.tensor((4, 32))

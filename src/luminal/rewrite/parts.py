@@ -2,6 +2,8 @@
 
     t0 = f(x); t1 = g(x); y[i] = (t0[i] if i < n) + (t1[i - n] if i >= n)
     -->  y[i] = f(x); y[i + n] = g(x)
+
+Where the whole is rounded, each part is.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ..graph.index import Index
 from ..graph.space import Space
-from ..kernel.kernel import Apply, Constant, Expression, Guard, Kernel, Load, Store, Value
+from ..kernel.kernel import Apply, Constant, Expression, Guard, Kernel, Load, Read, Store, Value
 
 if TYPE_CHECKING:
     from .lower_plan import Step
@@ -58,7 +60,7 @@ def _concatenated(kernel: Kernel) -> list[Part] | None:
     if others or value.reduction or not fixed or not _plain(value.store, value):
         return None
     try:
-        parts = [_part(kernel, value, *found) for found in _loads(value.body, ())]
+        parts = [_part(kernel, value, *found) for found in _loads(_uncast(value.body), ())]
     except ValueError:
         return None
     size = prod(int(extent) for extent in kernel.axes.values())
@@ -67,6 +69,11 @@ def _concatenated(kernel: Kernel) -> list[Part] | None:
     right = all(_holds(kernel, value, p) for p in parts)
     different = len({p.buffer for p in parts}) == len(parts)
     return parts if apart and whole and right and different else None
+
+
+def _uncast(e: Expression) -> Expression:
+    """What is rounded to the dtype of the whole, as each of its parts may be."""
+    return e.args[0] if isinstance(e, Apply) and e.op == "cast" else e
 
 
 def _plain(store: Store | None, value: Value) -> bool:
@@ -166,11 +173,16 @@ def _into(maker: Step, whole: Step, part: Part) -> Step | None:
         return None
     (writer,), store = writers, writers[0].store
     buffer = whole.kernel.buffer(target)
-    if not _plain(store, writer) or writer.dtype is not buffer.dtype:
+    if not _plain(store, writer):
         return None
     assert store is not None
-    changed = replace(writer, store=part.store(target, store))
-    values = tuple(changed if v is writer else v for v in kernel.values)
+    written = part.store(target, store)
+    changed = [replace(writer, store=written)]
+    if writer.dtype is not buffer.dtype:
+        body = Apply("cast", (Read(writer.name, writer.dtype),), buffer.dtype)
+        rounded = Value(f"{writer.name}_{target}", writer.axes, body, buffer.dtype, store=written)
+        changed = [replace(writer, store=None), rounded]
+    values = tuple(each for v in kernel.values for each in (changed if v is writer else [v]))
     buffers = (*(b for b in kernel.buffers if b.name not in (old, target)), buffer)
     arguments = {name: each for name, each in maker.arguments.items() if name != old}
     arguments[target] = whole.arguments[target]

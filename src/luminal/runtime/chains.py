@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import prod
+from typing import TypeAlias
 
 from ..backend import table
 from ..graph.index import Index
@@ -21,6 +22,8 @@ from ..kernel.schedule import Loop
 from ..kernel.target import Target
 from .arena import Life, place, round_up
 from .plan import Call, Compiled, Plan
+
+Box: TypeAlias = tuple[tuple[Index, float, float], ...] | None
 
 UNITS = 4  # for each thread, at least: claiming evens out
 HELD = 1.0  # of what all caches of the threads hold: less is not worth a chain
@@ -107,7 +110,8 @@ def _grown(
     them and needs nothing of theirs may run before."""
     looped = {n for loop in plan.loops for n in range(loop.start, loop.stop)}
     same = {new: old for old, new in plan.in_place}
-    calls, written, touched = list[int](), set[int](), set[int]()
+    calls, written, read, touched = list[int](), set[int](), set[int](), set[int]()
+    beside = dict[int, list[Box]]()  # what each call has written of a memory
     parted = set[int]()  # memories that each call so far has used by its own parts alone
     for number in running:
         call = plan.calls[number]
@@ -115,18 +119,40 @@ def _grown(
         loops = _divided(made, units)
         reads, writes = ({same.get(m, m) for m in each} for each in plan.touched(call))
         mine = (reads | writes) - {same.get(m, m) for m in _not_in_parts(made, call, loops)}
+        if number in looped:
+            break
         if calls and reads.isdisjoint(written) and touched.isdisjoint(writes):
             continue
         shared = (written & (reads | writes)) | (touched & writes)
-        if not loops or number in looped or not shared <= mine & parted:
+        boxes = {m: _box(made, call, m) for m in writes}
+        shared -= {m for m in shared - read - reads if all(_apart(boxes[m], b) for b in beside[m])}
+        if not loops or not shared <= mine & parted:
             break
         parted = (parted - (reads | writes)) | (mine & (parted | (mine - touched)))
-        written |= writes
-        touched |= reads | writes
+        for m, box in boxes.items():
+            beside.setdefault(m, []).append(box)
+        written, read, touched = written | writes, read | reads, touched | reads | writes
         calls.append(number)
     own = frozenset(m for m in parted if m in users and users[m] <= {*calls})
     last = max((place for place, n in enumerate(calls) if _uses(plan, n, own)), default=-1)
     return Chain(tuple(calls[: last + 1]), units, own)
+
+
+def _box(made: Compiled, call: Call, memory: int) -> Box:
+    """Of a memory's shape, the first and last index that a call writes along each dimension."""
+    names = {b.name: b for b, a in zip(made.program.buffers, call.arguments) if a.memory == memory}
+    stores = [v.store for v in made.kernel.values if v.store and v.store.buffer in names]
+    if len(names) != 1 or len(stores) != 1 or stores[0].slots:
+        return None
+    space, shape = made.kernel.space(), names[stores[0].buffer].shape
+    return tuple((extent, *space.bounds(i)) for extent, i in zip(shape, stores[0].index))
+
+
+def _apart(one: Box, other: Box) -> bool:
+    """They have no element in common."""
+    both = list(zip(one, other)) if one and other and len(one) == len(other) else []
+    alike = all(a[0] == b[0] for a, b in both)
+    return alike and any(a[2] < b[1] or b[2] < a[1] for a, b in both)
 
 
 def _uses(plan: Plan, number: int, memories: Set[int]) -> bool:
