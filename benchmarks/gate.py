@@ -1,12 +1,13 @@
 """Two trees of this project side by side: may the new one take the place of the old?
 
-    python benchmarks/gate.py OLD [NEW] [--kind ops|models|all] [--only WORD] [--model FILE.gguf]
+    python benchmarks/gate.py OLD [NEW] [--kind ops|models|all|train] [--only WORD] [--model FILE.gguf]
 
 OLD and NEW are folders with a `src`, or commits; NEW is this tree if it is left out. Each tree has
 a process of its own, in which it compiles the rows of `luminal bench` and checks them against
 PyTorch; then both are timed in turns. A ratio is the old time over the new one: median of the
-rounds, and quartiles. --model: a language model's prefill of 128 tokens, and a token. The end is 0
-where the geometric mean reaches --mean and no row lies below --least beyond its own quartiles.
+rounds, and quartiles. --model: a language model's prefill of 128 tokens, and a token. train: steps
+of `luminal bench train`, of which 30 rounds tell 0.5% apart where a process alone varies by 5%. The
+end is 0 where the geometric mean reaches --mean and no row lies below --least beyond its quartiles.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import numpy as np
 
 HERE = Path(__file__).resolve().parents[1]
 PROMPT, CONTEXT = 128, 512  # tokens
+STEP = "step of "  # training
 Run = Callable[[], object]
 
 
@@ -66,6 +68,8 @@ def compiled(name: str, threads: int, precision: str) -> tuple[Run, dict[str, An
     """A row, ready to run, and right."""
     if name.endswith((" prefill", " decode")):
         return language(*name.rsplit(" ", 1), threads)
+    if name.startswith(STEP):
+        return training(name.removeprefix(STEP), threads, precision)
     from luminal.bench import suite
     from luminal.bench.case import TOLERANCE, difference
     from luminal.bench.compare import Options, reference
@@ -80,6 +84,18 @@ def compiled(name: str, threads: int, precision: str) -> tuple[Run, dict[str, An
     if not error <= TOLERANCE[precision]:
         raise ValueError(f"wrong result, off by {error:.1e}")
     return side.run, {"setup": setup}
+
+
+def training(name: str, threads: int, precision: str) -> tuple[Run, dict[str, Any]]:
+    """A step, whose losses `luminal bench train` compares."""
+    from luminal.bench.training import OURS, _sides
+
+    makers, data = _sides(name, threads, precision)
+    step, batch = makers[OURS](), next(iter(data))
+    losses = [float(step(batch)) for _ in range(3)]
+    if not losses[-1] < losses[0]:
+        raise ValueError(f"losses {losses}")
+    return (lambda: step(batch)), {"losses": losses}
 
 
 def language(model: str, part: str, threads: int) -> tuple[Run, dict[str, Any]]:
@@ -142,14 +158,19 @@ def source(tree: str, into: Path) -> Path:
 def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """What is measured."""
     from luminal.bench import suite
+    from luminal.bench.training import CASES
 
     for threads in options.threads:
         for model in options.model:
             for part in ("prefill", "decode"):
                 yield dict(name=f"{Path(model).resolve()} {part}", threads=threads, precision="")
         for precision in options.precision if options.kind != "none" else []:
-            for case in suite.select(options.kind, options.only):
-                yield dict(name=case.name, threads=threads, precision=precision)
+            if options.kind == "train":
+                names = [STEP + name for name in CASES if options.only in name]
+            else:
+                names = [case.name for case in suite.select(options.kind, options.only)]
+            for name in names:
+                yield dict(name=name, threads=threads, precision=precision)
 
 
 def measured(row: dict[str, Any], trees: list[Tree], rounds: int, seconds: float) -> Any:
@@ -202,7 +223,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("old", nargs="?")
     parser.add_argument("new", nargs="?", default=str(HERE))
-    parser.add_argument("--kind", choices=("ops", "models", "all", "none"), default="all")
+    parser.add_argument("--kind", choices=("ops", "models", "all", "train", "none"), default="all")
     parser.add_argument("--only", default="")
     parser.add_argument("--model", nargs="*", default=[])
     parser.add_argument("--threads", type=int, nargs="*", default=[1, 2])
