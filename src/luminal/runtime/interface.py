@@ -20,7 +20,6 @@ def interface_of(graph: Graph, program: Program) -> Interface:
         Result(graph.output_names[n], n.dtype, n.shape, number)
         for number, n in enumerate(tensor.node for tensor in graph.outputs)
     ]
-    named = sizes_of(nodes)
+    named = sizes_of(nodes).union(*(r.index.names() for r in graph.requirements))
     sizes = {name: ends for name, ends in graph.space.sizes.items() if name in named}
-    requirements = (r for r in graph.requirements if r.index.names() <= sizes.keys())
-    return Interface(tuple(ports), tuple(results), sizes, tuple(requirements))
+    return Interface(tuple(ports), tuple(results), sizes, tuple(graph.requirements))

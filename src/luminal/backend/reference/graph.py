@@ -47,7 +47,7 @@ def evaluate(
     wanted = list(nodes)
     order, scopes = reachable(wanted), Scopes(wanted)
     values = _sources(graph, order, feeds or {})
-    bound = _sizes(graph, order, values, sizes or {})
+    bound = _sizes(graph, order, values, sizes or {}, _unread(graph, values, feeds or {}))
     _Run(scopes, bound, rounding).nodes(scopes.ordered(wanted), values, set(wanted))
     return {node: np.ascontiguousarray(values[node]).reshape(values[node].shape) for node in wanted}
 
@@ -117,17 +117,33 @@ def _sources(graph: Graph, order: list[Node], feeds: Mapping[Any, Any]) -> dict[
     return values
 
 
+def _unread(
+    graph: Graph, read: Mapping[Node, Any], feeds: Mapping[Any, Any]
+) -> list[tuple[str, dict[str, int]]]:
+    """The sizes that sources tell which nothing reads; requirements may mention them."""
+    given = {getattr(key, "node", key): value for key, value in feeds.items()}
+    values = ((t.node, given.get(t.node, graph.values.get(t.node))) for t in graph.sources)
+    return [
+        (node.attribute.name, implied_sizes(node.attribute.name, node.shape, np.shape(value)))
+        for node, value in values
+        if node not in read and value is not None and sizes_of([node])
+    ]
+
+
 def _sizes(
-    graph: Graph, order: list[Node], arrays: Mapping[Node, np.ndarray], given: Sizes
-) -> dict[str, int]:
-    """The run-time sizes: those given, and those that the arrays tell."""
-    used = sizes_of(order) | given.keys()
-    bounds = {name: ends for name, ends in graph.space.sizes.items() if name in used}
+    graph: Graph, order: list[Node], arrays: Mapping[Node, np.ndarray], given: Sizes,
+    unread: list[tuple[str, dict[str, int]]],
+) -> dict[str, int]:  # fmt: skip
+    """The run-time sizes: those given, those that the arrays tell, and others of unread sources."""
     named = [(node.attribute.name, node, array) for node, array in arrays.items()]
-    told = ((name, implied_sizes(name, node.shape, a.shape)) for name, node, a in named)
+    told = [(name, implied_sizes(name, node.shape, a.shape)) for name, node, a in named]
+    known = given.keys() | {size for _, found in told for size in found}
+    told += [(name, {n: v for n, v in found.items() if n not in known}) for name, found in unread]
+    used = sizes_of(order).union(given, *(found for _, found in told))
+    bounds = {name: ends for name, ends in graph.space.sizes.items() if name in used}
     sizes = settle_sizes(bounds, given, told)
-    known = (r for r in graph.requirements if r.index.names() <= sizes.keys())
-    check_requirements(known, sizes)
+    checked_now = (r for r in graph.requirements if r.index.names() <= sizes.keys())
+    check_requirements(checked_now, sizes)
     for name, node, array in named:
         check_shape(name, node.shape, array.shape, sizes)
     return sizes
