@@ -37,6 +37,25 @@ def test_gradients_of_what_is_computed_again_are_those_of_what_is_kept():
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_gradients_of_results_of_a_loop(number):
+    def derivatives(kept: bool) -> list[np.ndarray]:
+        graph = Graph()
+        x = graph.constant(np.linspace(-1, 1, 6).reshape(3, 2).astype("f4"))
+        w = graph.constant(0.7)
+
+        def function(a: Tensor) -> Tensor:
+            return ops.scan(lambda c, row: (ops.tanh(c + row * w),) * 2, a[0], a)[number]
+
+        h = x * w
+        y = function(h) if kept else train.checkpoint(function, h)
+        made = [*train.backward((h + y).square().sum(), [x, w]), *train.jvp([y], [w], [w])]
+        return [t.numpy() for t in made]
+
+    for a, b in zip(derivatives(True), derivatives(False)):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
 def heads(x: Tensor, seen: Tensor) -> Tensor:
     v = x.unflatten(-1, (2, 4)).transpose(1, 2)
     return ops.scaled_dot_product_attention(v, v, v, seen)

@@ -141,7 +141,7 @@ class Walk:
         self.order = post_order([result.node for result in results], self.operands)
         self.active = set(wanted)
         for node in self.order:
-            if node.op == "result":
+            if self.is_result(node):
                 self.results.setdefault(node.inputs[0], []).append(node)
             if any(source in self.active for source in self._passing(node)):
                 self.active.add(node)
@@ -153,6 +153,10 @@ class Walk:
             return loops.outside(self, node)
         known = self.composites.get(node)
         return node.inputs if known is None else known.inputs
+
+    def is_result(self, node: Node) -> bool:
+        """Whether the node is a result of a loop, whose derivative is the loop's."""
+        return node.op == "result" and node not in self.composites
 
     def rule(self, node: Node) -> Sequence[Change | None] | Structural:
         """An elementwise row, or a pair of directions."""
@@ -175,7 +179,7 @@ class Walk:
             return [x for x in operands if x.dtype.is_float]
         if not node.dtype.is_float or not operands:
             return []
-        if node.op == "result":
+        if self.is_result(node):
             return list(operands)
         rule = self.rule(node)
         row = [True] * len(operands) if isinstance(rule, Structural) else rule
@@ -195,7 +199,7 @@ class Walk:
                     for source, gradient in loops.pulled(self, node, known) if known else ():
                         if source in self.active:
                             _add(found, source, gradient)
-            elif node in found and node in self.active and node.op != "result":
+            elif node in found and node in self.active and not self.is_result(node):
                 with scope(_backward(self.graph.scopes[node])):
                     for source, gradient in self._pulled(node, found[node]):
                         _add(found, source, gradient)
@@ -231,7 +235,7 @@ class Walk:
             if node.op == "loop" and node in self.active:
                 for result, tangent in loops.pushed(self, node, found):
                     _add(found, result, tangent)
-            elif node in self.active and node.op != "result":
+            elif node in self.active and not self.is_result(node):
                 for tangent in self._pushed(node, found):
                     _add(found, node, tangent)
         return found
