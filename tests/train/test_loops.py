@@ -123,6 +123,32 @@ def test_products_in_a_scan_in_a_scan_that_read_both_states():
     compared(cx, loss, [w, h], [value.numpy() for value in given], wanted)
 
 
+def test_steps_in_steps_that_count_alike():
+    cx, x = luminal.Graph(), torch.tensor(1.0, requires_grad=True)
+    a, one = cx.tensor(()), cx.literal(1, "i64")
+
+    def outer(c, _):
+        _, rows = ops.scan(lambda m, _: (m + 1, c.sin()), one, length=2)
+        return rows.sum(0), None
+
+    v, _ = ops.scan(outer, a, length=2)
+    wanted = (2 * (2 * x.sin()).sin()).sin()
+    given = [np.float32(1)]
+    compared(cx, v.sin(), [a], given, [wanted, *torch.autograd.grad(wanted, x)])
+
+
+@pytest.mark.parametrize("shape", [(), (2,)])
+def test_what_lies_around_is_every_row_of_two(shape):
+    cx, w = luminal.Graph(), torch.rand(shape, requires_grad=True)
+    s = cx.dim("s", 0, 9)
+    a, stack = cx.tensor(shape), cx.tensor((s,))
+    _, rows = ops.scan(lambda c, x: (c + x, (a, a)), cx.constant(0.0), stack)
+    loss = sum(row.sum(0).sin().sum() for row in rows)
+    wanted = 2 * (3 * w).sin().sum()
+    given = [w.detach().numpy(), np.ones(3, np.float32)]
+    compared(cx, loss, [a], given, [wanted, *torch.autograd.grad(wanted, w)])
+
+
 def test_what_lies_around_is_counted_once():
     """A step reads w and what was made of it outside: the second has its gradient outside."""
     cx = luminal.Graph()

@@ -5,24 +5,26 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from .loops import parts
+from .loops import Scopes, parts
 from .node import Node
 from .passes import Program, rewrite
 
 
 def join_loops(program: Program) -> Program:
-    """One loop for all with the same initial values, stacks, variables and new values; its rows are
-    those of which a result is used. A loop with rows that are recorded after the first of them
-    stays: these may depend on its results."""
+    """One loop for all with the same initial values, stacks, variables and new values, in the same
+    steps of other loops; its rows are those of which a result is used. A loop with rows that are
+    recorded after the first of them stays: these may depend on its results."""
     nodes, graph = program.nodes(), program.graph
     if all(node.op != "loop" for node in nodes):
         return program
+    around = Scopes(nodes).variables
+    key = {n: (_key(n), around[n]) for n in nodes if n.op == "loop"}
     first: dict[Any, Node] = {}
     rows: dict[Node, list[Node]] = {}  # of each first loop
     for node in (n for n in nodes if n.op == "loop"):
-        rows.setdefault(first.setdefault(_key(node), node), [])
+        rows.setdefault(first.setdefault(key[node], node), [])
     for node in (n for n in nodes if n.op == "result"):
-        row, home = _row(node), first[_key(node.inputs[0])]
+        row, home = _row(node), first[key[node.inputs[0]]]
         if row is not None and _joins(node, home) and row not in rows[home]:
             rows[home].append(row)
     made: dict[Node, Node] = {}  # of each loop
@@ -30,7 +32,7 @@ def join_loops(program: Program) -> Program:
 
     def rule(node: Node, inputs: tuple[Node, ...]) -> Node | None:
         became.update(zip(node.inputs, inputs))
-        home = first[_key(node.inputs[0])] if node.op == "result" else None
+        home = first[key[node.inputs[0]]] if node.op == "result" else None
         if home is not None and _joins(node, home):
             row, carried = _row(node), home.attribute.carried
             place = node.attribute if row is None else carried + rows[home].index(row)

@@ -157,7 +157,7 @@ class _Backwards:
         rows = dict.fromkeys([*step.parts, *(x for total in apart.values() for x in total.rows)])
         back = Loop(length, len(given), len(slices), len(rows), not made.loop.reverse)
         inputs = (*(t.node for t in (*ends, *stacks)), *given, *slices, *step.new, *added, *rows)
-        found = graph.loop(inputs, back)
+        found = graph.loop(inputs, back) if given or rows else []
         nodes = [*(made.initial[n] for n in self.floats), *(n for n, _ in own)]
         yield from zip(nodes, found)
         made_rows = dict(zip(rows, found[len(nodes) :]))
