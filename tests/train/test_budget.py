@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from luminal import Graph, InputError, ops, train
-from luminal.train.budget import Part, _fitting
+from luminal import Graph, InputError, Unsupported, ops, train
+from luminal.train.budget import Part, _fitting, settle
 
 WIDTHS = (64, 256, 128)  # inside of each part
 
@@ -61,3 +61,10 @@ def test_what_no_budget_can_hold_is_said() -> None:
     w = graph.parameter((4,))
     with pytest.raises(InputError, match=r"under train.checkpoint\(\): there is none"):
         train.Step((w * w).sum(), [w], train.SGD(0.1), memory=1 << 20)
+
+
+def test_a_part_with_a_loop_is_refused():
+    x = Graph().tensor((3, 2))
+    y = train.checkpoint(lambda a: ops.scan(lambda c, r: (c + r, c), a[0], a)[1] * 2.0, x)
+    with pytest.raises(Unsupported, match="parts with loops"):
+        settle(y.sum(), 10**9)

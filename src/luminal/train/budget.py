@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from .. import cores
 from ..backend import devices
-from ..errors import InputError
+from ..errors import InputError, Unsupported
 from ..graph.graph import Graph
 from ..graph.node import Node
-from ..graph.order import reachable
+from ..graph.order import post_order, reachable
 from ..graph.tensor import Tensor
 from ..rewrite.cuts import cuts_of, facts_of
 from ..rewrite.cuts import reachable as reachable_terms
@@ -38,7 +38,7 @@ def settle(loss: Tensor, budget: int) -> list[Part]:
     """Takes the marks off the checkpoints that fit. What is kept of those, and what the largest of
     the others takes while its gradient is made, is at most `budget` bytes. Inputs of parts and what
     lies outside of them are not counted. Raises InputError where there is no checkpoint, or where
-    the budget is less than one of them takes."""
+    the budget is less than one of them takes, Unsupported where there is a loop in one."""
     check("memory", budget)
     parts = _parts(loss)
     if not parts:
@@ -88,7 +88,11 @@ def _is_marked(graph: Graph, node: Node) -> bool:
 def _measured(result: Tensor, model: CostModel, seconds: dict[str, float]) -> Part:
     """seconds: of regions by their keys; equal layers have equal ones."""
     graph, node = result.graph, result.node
-    known = graph.composites.pop(node)
+    known = graph.composites[node]
+    inside = post_order([node], lambda n: () if n in known.inputs else n.inputs)
+    if any(n.op == "loop" for n in inside):
+        raise Unsupported("a memory budget: parts with loops in them (scan, LSTM) have none yet")
+    del graph.composites[node]
     wrt = [Tensor(graph, n) for n in known.inputs if n.dtype.is_float and n.op != "view"]
     gradients = vjp([result], [result], wrt)  # any gradient: only what is kept is asked
     graph.composites[node] = known
