@@ -1,6 +1,6 @@
 """Two trees of this project side by side: may the new one take the place of the old?
 
-    python benchmarks/gate.py OLD [NEW] [--kind ops|models|all|train] [--only WORD] [--model FILE.gguf]
+    python benchmarks/gate.py OLD [NEW] [--kind ops|models|all|train] [--only WORD] [--model GGUF]
 
 OLD and NEW are folders with a `src`, or commits; NEW is this tree if it is left out. Each tree has
 a process of its own, in which it compiles the rows of `luminal bench` and checks them against

@@ -12,8 +12,9 @@ ON_A_NUMBER = """(float[N] x, int64 i) => (float[M] y) { four = Constant<value =
   e = Less(i, four)
   y = If (e) <then_branch = t () => (float[A] a) { a = Add(x, x) },
               else_branch = f () => (float[B] b) { b = Neg(x) }> }"""
-ON_A_SHAPE = """(float[N] x, float[B, S] mask) => (float[M] y) { four = Constant<value = int64 {4}>()
-  one = Constant<value = int64 {1}>() s = Shape(mask) n = Gather(s, one) e = Less(n, four)
+ON_A_SHAPE = """(float[N] x, float[B, S] mask) => (float[M] y) {
+  four = Constant<value = int64 {4}>() one = Constant<value = int64 {1}>()
+  s = Shape(mask) n = Gather(s, one) e = Less(n, four)
   y = If (e) <then_branch = t () => (float[A] a) { a = Add(x, x) },
               else_branch = f () => (float[B] b) { b = Neg(x) }> }"""
 IN_STEPS = """(float[N] x, int64 n) => (float[N] y) { c = Constant<value = bool {1}>()

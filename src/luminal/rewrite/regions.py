@@ -67,9 +67,8 @@ def _joined_in_rows(normal: Normal, facts: Facts) -> set[int]:
     whole = [t for t in along if nodes[t].op == "add" and along.keys().isdisjoint(facts.users[t])
              and facts.computed[t] and not facts.fixed[t]]  # fmt: skip
     features = _features(facts) if whole else nothing
-    last = {t: _order(normal, t, features)[-1:] for t in whole}
-    return {t for t, axes in last.items() for a in axes
-            if a in along[t] and facts.extents[a] not in SHORT}  # fmt: skip
+    long = {a for a, n in facts.extents.items() if n not in SHORT}
+    return {t for t in whole if along[t] & long & {*_order(normal, t, features)[-1:]}}
 
 
 # ---- roots that belong together

@@ -48,7 +48,7 @@ class Step:
     gradients: of the parameters, in their order, before they are clipped. count: how often the
     parameters have been updated (a scalar i64). slots: what optimizers remember, by its name in the
     program. averages: the running mean of each parameter. Raises ShapeError, DTypeError,
-    InputError.
+    InputError; Unsupported for `memory` where a part has a loop in it (a scan, an LSTM).
 
     >>> w = cx.parameter(1, name="w").set([1.0])
     >>> step = train.Step((w * w).sum(), [w], train.SGD(lr=0.1), clip=train.clip_norm(1.0))
