@@ -14,6 +14,7 @@ from luminal.models.sentencepiece import read_model
 from .checkpoints import TEXT
 
 package = pytest.importorskip("sentencepiece")
+transformers = pytest.importorskip("transformers")
 SAMPLES = ["the quick brown fox", "naïve café 日本語 🙂", "  the  dog ", "ﬁve", "x<|x|>", ""]
 
 
@@ -61,6 +62,18 @@ def test_a_directory_with_its_settings(tmp_path: Path) -> None:
     ids = tokens.encode("the dog<|new|>")
     assert ids[0] == tokens.token("<s>") and ids[-1] == tokens.token("</s>")
     assert tokens.token("<|new|>") in ids and tokens.decode(ids) == "the dog"
+
+
+@pytest.mark.parametrize("prefix", [True, False, None])
+def test_settings_may_leave_out_the_first_space(prefix: bool | None, tmp_path: Path) -> None:
+    """As Llama's tokenizer in transformers does."""
+    train(tmp_path, "bpe", normalization_rule_name="identity", remove_extra_whitespaces=False)
+    settings = {"add_prefix_space": prefix, "add_bos_token": False, "legacy": False,
+                "tokenizer_class": "LlamaTokenizer"}  # fmt: skip
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for text in ("the dog", "dog the fox"):
+        assert load_tokenizer(tmp_path).encode(text) == theirs.encode(text)
 
 
 def test_damaged_models(tmp_path: Path) -> None:

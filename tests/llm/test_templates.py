@@ -41,6 +41,17 @@ def test_templates_see_what_they_see_in_transformers(template: str) -> None:
     assert of(template + "{# tools #}").render(USER, [TOOL]) == expected
 
 
+@pytest.mark.parametrize("name", ["reasoning_content", "thinking", "reasoning"])
+def test_thoughts_have_the_names_that_they_have_in_transformers(name: str) -> None:
+    template = ("{% for m in messages %}{{ m.thinking }}|{{ m.reasoning_content }}|"
+                "{{ m.reasoning }};{% endfor %}{{ documents is none }}")  # fmt: skip
+    said = {"role": "assistant", "content": "4"}
+    more = {"thinking": "a", "reasoning_content": None}
+    for talk in ([said | {name: "2 + 2"}], [said, said | more | {name: "b"}]):
+        (expected,), _ = render_jinja_template([talk], chat_template=template)
+        assert of(template).render(talk, prompt=False) == expected
+
+
 def test_the_template_fits_what_is_asked() -> None:
     made = of("plain", tool_use="tools!", rag="documents!")
     assert made.render(USER) == "plain" and made.render(USER, [TOOL]) == "tools!"

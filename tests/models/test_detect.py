@@ -338,6 +338,20 @@ def test_grey_of_more_than_eight_bits(brightest, seen):
             images.read_image(Image.fromarray(np.array([[far]], np.int32)))
 
 
+@pytest.mark.parametrize("brightest", [250, 256, 0xFFFF])
+def test_how_bright_a_file_of_16_bits_is_does_not_depend_on_its_brightest(brightest):
+    file = b"P5 2 1 65535\n" + np.array([128, brightest], ">u2").tobytes()
+    seen = images.to_array(images.read_image(file))[0, :, 0].tolist()
+    assert seen == [0, brightest >> 8]
+
+
+def test_half_a_file_is_refused_by_whomever_it_is_opened():
+    half = encoded(Image.new("RGB", (64, 64), (9, 80, 200)), "PNG")[:-40]
+    for source in (half, Image.open(io.BytesIO(half))):
+        with pytest.raises(InputError, match="not a picture that can be read"):
+            images.read_image(source)
+
+
 @pytest.mark.parametrize(("brightest", "seen"), [(1.0, [0, 128, 255]), (200.0, [0, 100, 200])])
 def test_grey_of_floats(brightest, seen):
     given = Image.fromarray(np.array([[0, brightest / 2, brightest]], np.float32))

@@ -193,6 +193,11 @@ def test_templates_get_what_they_know(running: Running, templates: Any) -> None:
     assert told["count"] == len(told["token_strs"]) and told["max_model_len"] == CONTEXT
     back = http.post("/detokenize", json={"tokens": told["tokens"]}).json()
     assert back == {"prompt": "offAB|"}
+    templates("{% for m in messages %}{{ m.reasoning_content }}{% endfor %}|")
+    for name in ("reasoning_content", "thinking", "reasoning"):
+        talk = [*MESSAGES, {"role": "assistant", "content": "fox", name: "AB"}]
+        told = http.post("/tokenize", json={"messages": talk}).json()
+        assert told["tokens"] == tokenizer.encode("AB|", special=False)
     plain = http.post("/tokenize", json={"prompt": "the fox", "model": NAME}).json()
     assert plain["tokens"] == tokenizer.encode("the fox")
     for wrong in ({}, {"prompt": "a", "messages": MESSAGES}):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,9 @@ class Spec:
     suffix: bool = False
 
 
-def read_model(file: Path) -> Any:
-    """A tokenizer of the tokenizers package. Raises WeightsError or Unsupported."""
+def read_model(file: Path, prefix: bool = True) -> Any:
+    """A tokenizer of the tokenizers package. prefix: a space comes before a text, if the file says
+    so. Raises WeightsError or Unsupported."""
     size = regular(file).stat().st_size
     if size > MOST_TOKENIZER:
         raise WeightsError(f"{file}: {size} bytes; at most {MOST_TOKENIZER} are read")
@@ -49,7 +50,7 @@ def read_model(file: Path) -> Any:
     if spec.suffix:
         raise Unsupported(f"{file}: pieces that end in their spaces (treat_whitespace_as_suffix)")
     try:
-        return made(spec)
+        return made(replace(spec, prefix=spec.prefix and prefix))
     except BaseException as error:
         raise refused(error, f"{file}: not a tokenizer") from None
 

@@ -21,6 +21,7 @@ WORLD = (  # of RWKV
     "{% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}"
 )
 BY_NAME = {"rwkv-world": WORLD}  # templates that a file names only
+THOUGHTS = ("reasoning_content", "thinking", "reasoning")
 MARK = "\ue000resume\ue000"  # of a message that goes on, for as long as it is rendered
 DEFAULT, TOOLS, DOCUMENTS = "default", "tool_use", "rag"
 Message = Mapping[str, Any]  # {"role": "user", "content": "..."}
@@ -60,8 +61,9 @@ class Templates:
                 raise InputError(f"a message without 'content' (or 'tool_calls'): {message!r}")
         if tools and "tools" not in chosen:
             raise InputError("the chat template of this model knows no tools")
-        messages = _marked(messages) if resume else list(messages)
-        seen = {**self.settings, **given, "messages": messages, "tools": list(tools) or None,
+        messages = list(map(_with_thoughts, _marked(messages) if resume else messages))
+        seen = {"documents": None, **self.settings, **given, "messages": messages,
+                "tools": list(tools) or None,
                 "add_generation_prompt": prompt and not resume}  # fmt: skip
         text = _render(chosen, seen)
         return _resumed(text) if resume else text
@@ -76,6 +78,15 @@ def _render(template: str, seen: Mapping[str, Any]) -> str:
     except Exception as error:  # whatever a stranger's template does to its messages
         fault = str(error).partition("\n")[0] or type(error).__name__
         raise InputError(f"the chat template refuses the messages: {fault}") from None
+
+
+def _with_thoughts(message: Message) -> Message:
+    """What a model thought, under the names that templates know it by, as transformers has it."""
+    said = next((message[name] for name in THOUGHTS if message.get(name) is not None), None)
+    if said is None:
+        return message
+    rest = {name: value for name, value in message.items() if value is not None}
+    return {**message, "thinking": said, **rest, "reasoning_content": said}
 
 
 def _marked(messages: Sequence[Message]) -> list[Message]:

@@ -136,7 +136,9 @@ def load_tokenizer(directory: Path) -> Tokenizer:
     """The tokenizer of a model's directory. Raises WeightsError."""
     values, pieces = read_settings(directory), directory / "tokenizer.model"
     alone = pieces.exists() and not (directory / "tokenizer.json").exists()
-    raw = read_model(pieces) if alone else read_tokenizer(directory / "tokenizer.json")
+    given = Fields(values, str(directory / "tokenizer_config.json"))
+    raw = (read_model(pieces, given.flag("add_prefix_space", True)) if alone
+           else read_tokenizer(directory / "tokenizer.json"))  # fmt: skip
     add_tokens(raw, values, str(directory), spaced=alone)
     if alone:
         _put_around(raw, Fields(values, str(pieces)))

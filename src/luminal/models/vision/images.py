@@ -26,6 +26,7 @@ PROCESSORS: dict[str, dict[str, Any]] = {  # by how their names begin: what they
     "Bit": {"default_to_square": False},
     "ConvNext": {"default_to_square": False, "crop_pct": 224 / 256},
 }
+WIDE = ("PNG", "PPM")  # files whose integers have 16 bits where they are read as such
 ORIENTATION = 0x0112  # the EXIF tag of how a camera was held
 
 
@@ -43,7 +44,7 @@ def read_image(source: Source) -> Any:
     is damaged, or has more than MOST_PIXELS."""
     module = pillow()
     if isinstance(source, module.Image):
-        return _rgb(source)
+        return _loaded(source, "picture")
     if isinstance(source, np.ndarray):
         if source.dtype != np.uint8 or source.ndim != 3 or source.shape[2] != 3:
             given = f"{source.shape} {source.dtype}"
@@ -57,8 +58,6 @@ def read_image(source: Source) -> Any:
         width, height = image.size
         if width * height > MOST_PIXELS:
             raise InputError(f"{name}: {width} x {height} pixels; at most {MOST_PIXELS} are read")
-        image.load()
-        return _rgb(image)
     except InputError:
         raise
     except module.DecompressionBombError:
@@ -66,6 +65,17 @@ def read_image(source: Source) -> Any:
     except module.UnidentifiedImageError:
         raise InputError(f"{name}: not a picture that can be read: of no known kind") from None
     except Exception as error:  # decoders raise whatever they meet
+        raise InputError(f"{name}: not a picture that can be read: {error}") from None
+    return _loaded(image, name)
+
+
+def _loaded(image: Any, name: str) -> Any:
+    try:
+        image.load()
+        return _rgb(image)
+    except InputError:
+        raise
+    except Exception as error:  # here too
         raise InputError(f"{name}: not a picture that can be read: {error}") from None
 
 
@@ -107,13 +117,14 @@ def from_data_url(url: str) -> bytes:
 def _rgb(image: Any) -> Any:
     if not all(image.size):
         raise InputError("a picture of {} x {} pixels".format(*image.size))
+    wide = image.format in WIDE
     turned = image.getexif().get(ORIENTATION, 1) != 1
     if turned:
         from PIL import ImageOps
 
         image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I"):
-        image = pillow().fromarray(_of_16_bits(np.asarray(image), image.mode))
+        image = pillow().fromarray(_of_16_bits(np.asarray(image), wide))
     if image.mode == "F":
         image = pillow().fromarray(_of_floats(np.asarray(image)))
     if image.mode == "La":  # Pillow knows no other way out of it
@@ -121,13 +132,13 @@ def _rgb(image: Any) -> Any:
     return image if image.mode == "RGB" else image.convert("RGB")
 
 
-def _of_16_bits(numbers: np.ndarray, mode: str) -> np.ndarray:
-    """Grey of 16 bits as u8. Mode "I" has any integers: those of 8 bits, where they all fit, or of
-    16, as older Pillows read such files. Raises InputError."""
+def _of_16_bits(numbers: np.ndarray, wide: bool) -> np.ndarray:
+    """Grey of 16 bits as u8; unless that is known, of 8 where all numbers fit. Raises InputError.
+    """
     low, high = (int(end) for end in (numbers.min(initial=0), numbers.max(initial=0)))
     if low < 0 or high > 0xFFFF:
         raise InputError(f"a picture of {low} .. {high}; grey has 8 or 16 bits")
-    return (numbers if mode == "I" and high <= 0xFF else numbers >> 8).astype(np.uint8)
+    return (numbers >> 8 if wide or high > 0xFF else numbers).astype(np.uint8)
 
 
 def _of_floats(numbers: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from ...models.llm import json_grammar
+from ...models.llm.templates import THOUGHTS
 from ..faults import Fault
 from ..tools import CallForm
 from .base import Generation, Part
@@ -75,6 +76,8 @@ class Message(Part):
     tool_calls: Annotated[list[ToolCall], Field(fail_fast=True)] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
+    thinking: str | None = None  # the same by other names
+    reasoning: str | None = None
     refusal: str | None = None  # templates know none: it counts as an empty content
 
     @model_validator(mode="after")
@@ -96,7 +99,7 @@ class Message(Part):
         """As chat templates take it."""
         role = "system" if self.role == "developer" else self.role
         plain: dict[str, Any] = {"role": role, "content": self._content()}
-        for name in ("name", "tool_call_id", "reasoning_content"):
+        for name in ("name", "tool_call_id", *THOUGHTS):
             if (value := getattr(self, name)) is not None:
                 plain[name] = value
         if self.tool_calls:
