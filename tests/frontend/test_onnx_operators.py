@@ -42,6 +42,7 @@ FAMILIES = {
         ("Conv", "x w", "c", {"auto_pad": "SAME_LOWER", "strides": [2, 2]}),
         ("ConvTranspose", "x wt", "d", {"strides": [2, 2], "pads": [1, 0, 0, 1],
                                         "output_padding": [1, 0]}),
+        ("ConvTranspose", "x wt", "d2", {"strides": [3, 2], "output_shape": [26, 18]}),
         ("MaxPool", "x", "e f", {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}),
         ("AveragePool", "x", "g", {"kernel_shape": [3, 2], "pads": [1, 0, 1, 1],
                                    "count_include_pad": 0, "strides": [2, 2]}),
@@ -55,6 +56,7 @@ FAMILIES = {
         ("Resize", "x  up", "b", {"mode": "nearest", "nearest_mode": "floor",
                                   "coordinate_transformation_mode": "asymmetric"}),
         ("Resize", "x  down", "c", {"mode": "cubic", "cubic_coeff_a": -0.5}),
+        ("Resize", "x  none", "c2", {"mode": "linear"}), ("Resize", "x  none", "c3"),
         ("Resize", "x   to", "d", {"mode": "linear",
                                    "coordinate_transformation_mode": "align_corners"}),
         ("Shape", "x", "e"), ("Size", "x", "f"), ("ConstantOfShape", "e", "g"),
@@ -71,6 +73,7 @@ CONSTANTS = {
     "w": numbers(4, 3, 3, 3, seed=3), "b": numbers(4, seed=4), "wt": numbers(3, 2, 3, 3, seed=5),
     "c3": numbers(3, seed=6), "p3": numbers(3, seed=7, low=0.5), "c8": numbers(8, seed=8),
     "up": np.array([1, 1, 2, 3], np.float32), "down": np.array([1, 1, 0.5, 0.75], np.float32),
+    "none": np.array([1, 1, 0.1, 2], np.float32),
     "to": np.array([2, 3, 5, 13]), "two": np.array([0, 1], np.float32), "zero": np.array(0),
     "eight": np.array(8), "st1": np.array(3), "m": np.zeros((3, 4), np.float32),
 }  # fmt: skip

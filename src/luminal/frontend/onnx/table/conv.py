@@ -118,7 +118,7 @@ def conv_transpose(
     strides: Sequence[int] | None = None,
 ) -> Tensor:  # fmt: skip
     """output_shape: the padding that gives it; what cannot be cut in halves is cut at the end,
-    at the start for SAME_UPPER."""
+    at the start for SAME_UPPER. What is added is added at the end, as onnxruntime does."""
     n = weight.ndim - 2
     steps, spread = each(strides, n), each(dilations, n)
     extra = _listed(output_padding, n, 0, 0)
@@ -133,7 +133,7 @@ def conv_transpose(
             )
             total = (size - 1) * steps[d] + extra[d] + reach - wanted
             whole = ops.base.static(total, "the padding of ConvTranspose")
-            half = whole // 2
+            half = whole if whole < 0 and not same else whole // 2
             sides[d] = (half, whole - half) if auto_pad == "SAME_UPPER" else (whole - half, half)
     return transposed_convolution(x, weight, bias, steps, sides, extra, group, spread)
 

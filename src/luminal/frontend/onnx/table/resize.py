@@ -93,6 +93,9 @@ def _each(
             continue
         length = n.constant
         new = int(np.float32(length) * np.float32(factor)) if size is None else int(Index.of(size))
+        if not new:
+            x = x[(slice(None),) * d + (slice(0, 0),)]
+            continue
         scale = factor if factor is not None else new / length
         ends = None
         if region is not None:
