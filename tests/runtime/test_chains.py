@@ -127,7 +127,8 @@ def test_few_bytes_are_no_chain() -> None:
 
 
 def drawn(seed: int) -> Graph:
-    """Some operations in a row on arrays of a few units; some of them mix the units."""
+    """Some operations in a row on arrays of a few units; some of them mix the units. Arrays that
+    are given may change with each run, in place."""
     random, graph = Random(seed), Graph()
     units, dtype = random.choice([(2,), (3,), (4,), (2, 3), (3, 2)]), random.choice([f32, bf16])
 
@@ -136,6 +137,7 @@ def drawn(seed: int) -> Graph:
 
     sizes = [3, 8, 24, 33]
     made = [given(random.choice(sizes), random.choice(sizes)) for _ in range(3)]
+    states = list(made)
     for _ in range(random.randint(5, 12)):
         x, axis = random.choice(made[-3:]), random.choice([-1, -2])
         like = random.choice([y for y in made if y.node.shape == x.node.shape])
@@ -147,6 +149,9 @@ def drawn(seed: int) -> Graph:
         ]))  # fmt: skip
         if random.random() < 0.15:
             made[-1].output()
+        if states and random.random() < 0.3:
+            state = states.pop()
+            graph.donate(state, random.choice([state * 0.5, ops.cumsum(state, -1) * 0.1 + 1]))
     made[-1].output()
     return graph
 
@@ -161,5 +166,8 @@ def test_random_programs(monkeypatch: pytest.MonkeyPatch) -> None:
         whole = compiled(graph, 1 + seed % 3, chained=False)
         made = compiled(graph, 1 + seed % 3)
         lengths += [len(chain.calls) for chain in found(made)]
-        assert_same(made, [whole[name] for name in whole.outputs])
+        for _ in range(2):
+            assert_same(made, [whole[name] for name in whole.outputs])
+            made.run()
+            whole.run()
     assert lengths

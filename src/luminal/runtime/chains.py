@@ -23,9 +23,10 @@ from ..kernel.target import Target
 from .arena import Life, place, round_up
 from .plan import Call, Compiled, Plan
 
-Box: TypeAlias = tuple[tuple[Index, float, float], ...] | None
+Box: TypeAlias = tuple[tuple[Index, float, float], ...]  # (extent, first, last) by dimension
 
 UNITS = 4  # for each thread, at least: claiming evens out
+BETWEEN = 8  # calls that need nothing of a chain and run before it, at most
 HELD = 1.0  # of what all caches of the threads hold: less is not worth a chain
 
 
@@ -69,6 +70,8 @@ def chains_of(plan: Plan, running: Sequence[int], target: Target) -> list[Chain]
     """Chains among calls that run in this order: where more is passed on than all caches of the
     threads hold, and a unit's part of it fits into one."""
     found, step, users = list[Chain](), 0, _users(plan)
+    if sum(plan.memories[m].bytes({}) for m in users) <= HELD * target.l2 * target.threads:
+        return found
     while step < len(running):
         near = (plan.kernels[plan.calls[n].kernel] for n in running[step : step + 2])
         choices = {units for made in near for units in _choices(made, target)}
@@ -108,29 +111,30 @@ def _grown(
 ) -> Chain:
     """The first of the calls, and those behind it that may be a chain with it: what lies between
     them and needs nothing of theirs may run before."""
-    looped = {n for loop in plan.loops for n in range(loop.start, loop.stop)}
-    same = {new: old for old, new in plan.in_place}
+    same, between = {new: old for old, new in plan.in_place}, 0
     calls, written, read, touched = list[int](), set[int](), set[int](), set[int]()
-    beside = dict[int, list[Box]]()  # what each call has written of a memory
+    writers = dict[int, list[int]]()  # of a memory
     parted = set[int]()  # memories that each call so far has used by its own parts alone
     for number in running:
         call = plan.calls[number]
         made = plan.kernels[call.kernel]
-        loops = _divided(made, units)
         reads, writes = ({same.get(m, m) for m in each} for each in plan.touched(call))
-        mine = (reads | writes) - {same.get(m, m) for m in _not_in_parts(made, call, loops)}
-        if number in looped:
+        before = calls and reads.isdisjoint(written) and touched.isdisjoint(writes)
+        between += bool(before)
+        if between > BETWEEN or any(loop.start <= number < loop.stop for loop in plan.loops):
             break
-        if calls and reads.isdisjoint(written) and touched.isdisjoint(writes):
+        if before:
             continue
+        loops = _divided(made, units)
+        mine = (reads | writes) - {same.get(m, m) for m in _not_in_parts(made, call, loops)}
         shared = (written & (reads | writes)) | (touched & writes)
-        boxes = {m: _box(made, call, m) for m in writes}
-        shared -= {m for m in shared - read - reads if all(_apart(boxes[m], b) for b in beside[m])}
+        shared -= {m for m in shared - read - reads
+                   if _apart([_box(plan, n, m) for n in (*writers[m], number)])}  # fmt: skip
         if not loops or not shared <= mine & parted:
             break
         parted = (parted - (reads | writes)) | (mine & (parted | (mine - touched)))
-        for m, box in boxes.items():
-            beside.setdefault(m, []).append(box)
+        for m in writes:
+            writers.setdefault(m, []).append(number)
         written, read, touched = written | writes, read | reads, touched | reads | writes
         calls.append(number)
     own = frozenset(m for m in parted if m in users and users[m] <= {*calls})
@@ -138,21 +142,25 @@ def _grown(
     return Chain(tuple(calls[: last + 1]), units, own)
 
 
-def _box(made: Compiled, call: Call, memory: int) -> Box:
+def _box(plan: Plan, number: int, memory: int) -> Box:
     """Of a memory's shape, the first and last index that a call writes along each dimension."""
+    call = plan.calls[number]
+    made = plan.kernels[call.kernel]
     names = {b.name: b for b, a in zip(made.program.buffers, call.arguments) if a.memory == memory}
     stores = [v.store for v in made.kernel.values if v.store and v.store.buffer in names]
     if len(names) != 1 or len(stores) != 1 or stores[0].slots:
-        return None
+        return ()
     space, shape = made.kernel.space(), names[stores[0].buffer].shape
     return tuple((extent, *space.bounds(i)) for extent, i in zip(shape, stores[0].index))
 
 
-def _apart(one: Box, other: Box) -> bool:
-    """They have no element in common."""
-    both = list(zip(one, other)) if one and other and len(one) == len(other) else []
-    alike = all(a[0] == b[0] for a, b in both)
-    return alike and any(a[2] < b[1] or b[2] < a[1] for a, b in both)
+def _apart(boxes: Sequence[Box]) -> bool:
+    """The last one has no element in common with any other."""
+    last, shape = boxes[-1], [extent for extent, _, _ in boxes[-1]]
+    return all(
+        shape == [extent for extent, _, _ in box]
+        and any(a[2] < b[1] or b[2] < a[1] for a, b in zip(box, last)) for box in boxes[:-1]
+    )  # fmt: skip
 
 
 def _uses(plan: Plan, number: int, memories: Set[int]) -> bool:
