@@ -341,8 +341,10 @@ def test_grey_of_more_than_eight_bits(brightest, seen):
 @pytest.mark.parametrize("brightest", [250, 256, 0xFFFF])
 def test_how_bright_a_file_of_16_bits_is_does_not_depend_on_its_brightest(brightest):
     file = b"P5 2 1 65535\n" + np.array([128, brightest], ">u2").tobytes()
-    seen = images.to_array(images.read_image(file))[0, :, 0].tolist()
-    assert seen == [0, brightest >> 8]
+    short = Image.fromarray(np.array([[128, brightest]], np.uint16))
+    for source in (file, short, encoded(short, "TIFF")):
+        seen = images.to_array(images.read_image(source))[0, :, 0].tolist()
+        assert seen == [0, brightest >> 8]
 
 
 def test_half_a_file_is_refused_by_whomever_it_is_opened():

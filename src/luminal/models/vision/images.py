@@ -117,7 +117,7 @@ def from_data_url(url: str) -> bytes:
 def _rgb(image: Any) -> Any:
     if not all(image.size):
         raise InputError("a picture of {} x {} pixels".format(*image.size))
-    wide = image.format in WIDE
+    wide = image.format in WIDE or image.mode.startswith("I;16")
     turned = image.getexif().get(ORIENTATION, 1) != 1
     if turned:
         from PIL import ImageOps
