@@ -123,6 +123,20 @@ def test_few_bytes_are_no_chain() -> None:
     assert not found(compiled(gradient_of_attention(4, 32), 1))
 
 
+def test_writers_of_one_memory_are_apart_along_some_dimension() -> None:
+    whole, part = Index.of(8), Index.of(6)
+    first, second, across = ((0, 3), (0, 5)), ((4, 7), (0, 5)), ((2, 5), (1, 1))
+
+    def box(ends: tuple[tuple[int, int], ...], *shape: Index) -> chains.Box:
+        return tuple((n, *pair) for n, pair in zip(shape, ends))
+
+    assert chains._apart([box(first, whole, part), box(second, whole, part)])
+    assert not chains._apart([box(first, whole, part), box(second, whole, whole)])
+    assert not chains._apart([(), box(first, whole, part)])
+    assert not chains._apart([(), ()])
+    assert not chains._apart([box(e, whole, part) for e in (first, second, across)])
+
+
 # ---- whatever follows whatever
 
 
