@@ -6,8 +6,9 @@ OLD and NEW are folders with a `src`, or commits; NEW is this tree if it is left
 a process of its own, in which it compiles the rows of `luminal bench` and checks them against
 PyTorch; then both are timed in turns. A ratio is the old time over the new one: median of the
 rounds, and quartiles. --model: a language model's prefill of 128 tokens, and a token. train: steps
-of `luminal bench train`, of which 30 rounds tell 0.5% apart where a process alone varies by 5%. The
-end is 0 where the geometric mean reaches --mean and no row lies below --least beyond its quartiles.
+of `luminal bench train`, of which it is seen only that losses fall; with a small --seconds one step
+a round. The end is 0 where the geometric mean reaches --mean and no row lies below --least beyond
+its quartiles.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def compiled(name: str, threads: int, precision: str) -> tuple[Run, dict[str, An
 
 
 def training(name: str, threads: int, precision: str) -> tuple[Run, dict[str, Any]]:
-    """A step, whose losses `luminal bench train` compares."""
+    """A step, if losses fall; `luminal bench train` compares them with PyTorch's."""
     from luminal.bench.training import OURS, _sides
 
     makers, data = _sides(name, threads, precision)
